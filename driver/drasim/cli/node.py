@@ -1,0 +1,129 @@
+"""``drasim node``: its flags, read without the packages of people's commands, and the environment of a Pod."""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from drasim.config import Config, ConfigError, for_node, load
+
+if TYPE_CHECKING:
+    from dra_plugin.kube import Credentials
+
+__all__ = ["SUMMARY", "Asked", "credentials_for", "environment", "listed", "node", "parse", "usage"]
+
+SUMMARY = "Serve the DRA drivers of this node until SIGTERM (what the DaemonSet runs)."
+
+
+class Flag(msgspec.Struct, frozen=True):
+    """A flag that stands for a key of the configuration."""
+
+    key: str
+    value: str
+    help: str
+
+
+FLAGS: Mapping[str, Flag] = {
+    "--node-name": Flag("nodeName", "NAME", "name of this Node (default: $NODE_NAME)"),
+    "--pod-uid": Flag("podUID", "UID", "what tells this instance from others (default: $POD_UID)"),
+    "--kubeconfig": Flag("kubeconfig", "FILE", "how to reach the API server (default: the Pod's, else $KUBECONFIG)"),
+    "--profile": Flag("simulation.profile", "NAME", "the simulated machine: a shipped profile, or a file's path"),
+    "--probes": Flag("probes.address", "HOST:PORT", "where /healthz, /readyz and /metrics are served; empty for none"),
+    "--log-level": Flag("log.level", "LEVEL", "debug, info, warning or error"),
+    "--log-format": Flag("log.format", "FORMAT", "json, console or auto"),
+}
+OTHERS: Mapping[str, Flag] = {
+    "--config": Flag("", "FILE", "YAML file of the configuration; flags and environment override it"),
+    "--set": Flag("", "KEY=VALUE", "override one key, such as paths.cdi=/var/run/cdi; repeatable"),
+}
+VARIABLES = {"NODE_NAME": "nodeName", "POD_UID": "podUID"}
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command line says."""
+
+    help: bool = False
+    file: Path | None = None
+    flags: Mapping[str, str] = {}
+
+
+def node(arguments: Sequence[str], env: Mapping[str, str]) -> None:
+    """Serve this node until SIGTERM. Raises ConfigError, SetupError."""
+    asked = parse(arguments)
+    if asked.help:
+        print(usage())
+        return
+    config = for_node(load(asked.file, {**environment(env), **asked.flags}))
+    credentials = credentials_for(config, env)
+    from drasim.node import run
+
+    asyncio.run(run(config, credentials))
+
+
+def listed(_arguments: list[str] | None = None) -> None:
+    """Stand in the list of commands; ``__main__`` runs ``node`` itself."""
+
+
+def parse(arguments: Sequence[str]) -> Asked:
+    """Read ``--flag value`` and ``--flag=value``. Raises ConfigError that names the flag and the allowed ones."""
+    asked = Asked()
+    rest = iter(arguments)
+    for argument in rest:
+        name, equals, value = argument.partition("=")
+        if name in ("--help", "-h"):
+            return Asked(help=True)
+        if name not in FLAGS and name not in OTHERS:
+            raise ConfigError("flags", name, f"unknown; allowed: {', '.join((*OTHERS, *FLAGS))}")
+        asked = _with(asked, name, value if equals else _next(name, rest))
+    return asked
+
+
+def usage() -> str:
+    """Return the help text."""
+    flags = {**OTHERS, **FLAGS}
+    lines = [f"  {name + ' ' + flag.value:<24}{flag.help}" for name, flag in flags.items()]
+    return "\n".join(["Usage: drasim node [FLAGS]", "", SUMMARY, "", *lines, f"  {'--help':<24}show this"])
+
+
+def environment(env: Mapping[str, str]) -> dict[str, str]:
+    """Return what the environment of the Pod says, as flags."""
+    return {key: env[name] for name, key in VARIABLES.items() if env.get(name)}
+
+
+def credentials_for(config: Config, env: Mapping[str, str]) -> "Credentials":
+    """Return how to reach the API server: the configured kubeconfig, the Pod's account, $KUBECONFIG, in this order.
+
+    Raises ConfigError when there is none of them.
+    """
+    from dra_plugin.kube import from_kubeconfig, in_cluster
+
+    if config.kubeconfig:
+        return from_kubeconfig(config.kubeconfig)
+    if env.get("KUBERNETES_SERVICE_HOST"):
+        return in_cluster(env)
+    if env.get("KUBECONFIG"):
+        return from_kubeconfig(env["KUBECONFIG"].split(":")[0])
+    raise ConfigError("flags", "kubeconfig", "missing outside of a Pod; needed: the path of a kubeconfig")
+
+
+def _with(asked: Asked, name: str, value: str) -> Asked:
+    if name == "--config":
+        return msgspec.structs.replace(asked, file=Path(value))
+    key, text = (FLAGS[name].key, value) if name in FLAGS else _setting(value)
+    return msgspec.structs.replace(asked, flags={**asked.flags, key: text})
+
+
+def _next(name: str, rest: Iterator[str]) -> str:
+    value = next(rest, None)
+    if value is None:
+        raise ConfigError("flags", name, f"needs a value: {({**OTHERS, **FLAGS})[name].value}")
+    return value
+
+
+def _setting(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise ConfigError("flags", "--set", f'"{text}" is not allowed; allowed: KEY=VALUE')
+    return key, value

@@ -1,0 +1,23 @@
+"""What the commands for people share: the forms of output, and the configuration of a command."""
+
+import enum
+import os
+from pathlib import Path
+
+from drasim.cli.config import flags_of
+from drasim.cli.node import environment
+from drasim.config import Config, load
+
+__all__ = ["Output", "configured"]
+
+
+class Output(enum.StrEnum):
+    """Text for people, JSON for programs."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def configured(file: Path | None, settings: list[str] | None) -> Config:
+    """Return the configuration of a command: the file, then the environment, then ``--set``. Raises ConfigError."""
+    return load(file, {**environment(os.environ), **flags_of(settings)})

@@ -1,0 +1,355 @@
+"""Config: read once, strict, frozen, printable; one schema for the file, the flags and the chart. The YAML door.
+
+Keys are camel case; the chart's value ``config`` is this very object. A flag overrides the file. Nothing here reads
+the environment.
+"""
+
+import re
+from collections.abc import Hashable, Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+
+from dra_plugin.errors import PluginError
+from drasim.config.strict import Misfit, Seconds, decode_strictly
+
+__all__ = [
+    "Config",
+    "ConfigError",
+    "GpuConfig",
+    "LogConfig",
+    "NicConfig",
+    "Paths",
+    "Periods",
+    "Probes",
+    "Seconds",
+    "Simulation",
+    "decode_file",
+    "dump_yaml",
+    "for_node",
+    "load",
+    "load_yaml",
+    "schema",
+    "show",
+]
+
+T = TypeVar("T")
+
+_LAST_PORT = 65_535
+_DNS = "[a-z0-9]([a-z0-9-]*[a-z0-9])?"
+_DriverName = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=rf"^{_DNS}(\.{_DNS})*\Z",
+        max_length=63,
+        description="a DNS name of lower-case letters, digits, - and dots, at most 63 characters",
+    ),
+]
+_NodeName = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=rf"^({_DNS}(\.{_DNS})*)?\Z", max_length=253, description="the name of the Node, a DNS name, or empty"
+    ),
+]
+_Folder = Annotated[str, msgspec.Meta(pattern="^/", description="an absolute path")]
+_OptionalPath = Annotated[str, msgspec.Meta(pattern=r"^(/.*)?\Z", description="an absolute path, or empty")]
+_Uid = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9-]{0,64}\Z", description="a UID, or empty")]
+_Profile = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^([a-z0-9-]+|/.*)\Z", description="the name of a shipped profile, or the absolute path of a YAML file"
+    ),
+]
+_Address = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^(([^:\s]*|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5})?\Z",
+        description="host:port, :port for all addresses, or empty for none",
+    ),
+]
+_Duration = Annotated[
+    Seconds, msgspec.Meta(description="1ms to 24h: a number of seconds, or text such as 5s, 500ms, 2m, 1h")
+]
+
+
+class ConfigError(PluginError):
+    """What the user wrote cannot be used: the file (or ``flags``), the key, the value and what is allowed."""
+
+    def __init__(self, file: str, key: str, problem: str) -> None:
+        """Keep the parts; ``key`` is empty when the whole file is meant."""
+        super().__init__(f"{file}: {key}: {problem}" if key else f"{file}: {problem}")
+        self.file = file
+        self.key = key
+        self.problem = problem
+
+
+class _Section(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """What every part of the configuration is."""
+
+
+class LogConfig(_Section, frozen=True, kw_only=True):
+    """Logs go to stderr. ``auto`` is console on a terminal, else json."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "json", "console"] = "auto"
+
+
+class Paths(_Section, frozen=True, kw_only=True, rename={"boot_id": "bootID"}):
+    """Folders and files of the host, as this process sees them. Empty ones follow from ``kubelet``."""
+
+    kubelet: _Folder = "/var/lib/kubelet"
+    registry: _OptionalPath = ""
+    plugins: _OptionalPath = ""
+    state: _OptionalPath = ""
+    cdi: _Folder = "/var/run/cdi"
+    boot_id: _Folder = "/proc/sys/kernel/random/boot_id"
+
+    @property
+    def registry_folder(self) -> Path:
+        """Where registration sockets go: ``registry``, else the kubelet's ``plugins_registry``."""
+        return Path(self.registry or f"{self.kubelet}/plugins_registry")
+
+    @property
+    def plugins_folder(self) -> Path:
+        """Where each driver has its folder: ``plugins``, else the kubelet's ``plugins``."""
+        return Path(self.plugins or f"{self.kubelet}/plugins")
+
+    @property
+    def state_folder(self) -> Path:
+        """Where the simulated machine keeps its state: ``state``, else ``drasim`` among the plugins."""
+        return Path(self.state) if self.state else self.plugins_folder / "drasim"
+
+    @property
+    def cdi_folder(self) -> Path:
+        """Where CDI specs go."""
+        return Path(self.cdi)
+
+    @property
+    def boot_id_file(self) -> Path:
+        """The file that names this boot of the machine."""
+        return Path(self.boot_id)
+
+
+class GpuConfig(_Section, frozen=True, kw_only=True):
+    """The GPU driver: what it drives and what it is called."""
+
+    hardware: Literal["simulated", "off"] = "simulated"
+    driver: _DriverName = "gpu.dra.example.com"
+
+
+class NicConfig(_Section, frozen=True, kw_only=True):
+    """The NIC driver: what it drives and what it is called."""
+
+    hardware: Literal["simulated", "off"] = "simulated"
+    driver: _DriverName = "nic.dra.example.com"
+
+
+class Simulation(_Section, frozen=True, kw_only=True):
+    """The simulated machine behind both drivers."""
+
+    profile: _Profile = "dgx"
+
+
+class Probes(_Section, frozen=True, kw_only=True):
+    """Where /healthz, /readyz and /metrics are served."""
+
+    address: _Address = "0.0.0.0:8080"
+
+
+class Periods(_Section, frozen=True, kw_only=True):
+    """How often things are done: ``look`` at the hardware."""
+
+    look: _Duration = msgspec.field(default_factory=lambda: Seconds(5))
+
+
+class Config(_Section, frozen=True, kw_only=True, rename={"node_name": "nodeName", "pod_uid": "podUID"}):
+    """The whole configuration. ``kubeconfig`` empty means in the cluster; ``drain`` is the time to finish calls."""
+
+    node_name: _NodeName = ""
+    pod_uid: _Uid = ""
+    kubeconfig: _OptionalPath = ""
+    log: LogConfig = LogConfig()
+    paths: Paths = Paths()
+    gpu: GpuConfig = GpuConfig()
+    nic: NicConfig = NicConfig()
+    simulation: Simulation = Simulation()
+    probes: Probes = Probes()
+    periods: Periods = msgspec.field(default_factory=Periods)
+    drain: _Duration = msgspec.field(default_factory=lambda: Seconds(20))
+
+
+def load(file: Path | None = None, flags: Mapping[str, str] | None = None) -> Config:
+    """Return the configuration of ``file`` (None: all defaults), overridden by ``flags``.
+
+    A flag is a dotted key (``gpu.driver``) and its value as text. Raises ConfigError.
+    """
+    config = decode_file(file, Config) if file else Config()
+    source = str(file or "flags")
+    if flags:
+        config = _overlaid(config, flags, source="flags")
+        source = "flags" if file is None else f"{file} and flags"
+    return _coherent(config, source)
+
+
+def for_node(config: Config) -> Config:
+    """Return ``config`` if it is enough to serve a node, else raise ConfigError."""
+    if not config.node_name:
+        raise ConfigError("flags", "nodeName", "missing; needed: the name of this Node, as in NODE_NAME")
+    if config.gpu.hardware == config.nic.hardware == "off":
+        raise ConfigError("config", "gpu.hardware", '"off" for both drivers leaves nothing to do; allowed: simulated')
+    return config
+
+
+def show(config: msgspec.Struct) -> dict[str, Any]:
+    """Return the configuration (or a part of it) as plain values under the keys of the file, for logs and YAML."""
+    shown: dict[str, Any] = msgspec.to_builtins(config, enc_hook=str)
+    return shown
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON schema (2020-12) of the file, which is that of the chart's ``config`` as well."""
+    import json
+
+    described = msgspec.json.schema(Config, schema_hook=_schema_of)
+    for part in (Config(), Periods()):
+        properties = described["$defs"][type(part).__name__]["properties"]
+        for key, value in show(part).items():
+            properties[key].setdefault("default", value)
+    plain: dict[str, Any] = json.loads(json.dumps(described).replace(r"\\Z", "$"))  # \Z is Python's only
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "drasim configuration", **plain}
+
+
+def decode_file(file: Path, into: type[T]) -> T:
+    """Return a YAML file as ``into``, strictly decoded. Raises ConfigError that names the file and the key."""
+    try:
+        text = file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(str(file), "", f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    try:
+        return decode_strictly(load_yaml(text, str(file)), into)
+    except Misfit as misfit:
+        raise ConfigError(str(file), misfit.key, misfit.problem + _hint(misfit)) from None
+
+
+def load_yaml(text: str, file: str) -> dict[str, Any]:
+    """Return the mapping that the YAML text is; empty text is an empty one. Raises ConfigError naming ``file``.
+
+    Booleans are ``true`` and ``false`` only (YAML 1.2: ``off`` is text), and a key given twice is an error.
+    """
+    import yaml
+
+    try:
+        document = yaml.load(text, Loader=_loader())  # noqa: S506 - derived from the safe loader
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date such as 2026-13-45
+        mark = getattr(error, "problem_mark", None)
+        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise ConfigError(file, "", f"{place}{getattr(error, 'problem', None) or error}") from None
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise ConfigError(file, "", f"not a mapping of keys but {type(document).__name__}")
+    return document
+
+
+def dump_yaml(documents: Iterable[object]) -> str:
+    """Return plain values (mappings, lists, scalars) as YAML documents, keys in the order given."""
+    import yaml
+
+    return yaml.safe_dump_all(documents, sort_keys=False, default_flow_style=False, width=110)
+
+
+def _loader() -> type[Any]:
+    import yaml
+
+    fast: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    boolean = "tag:yaml.org,2002:bool"
+    resolvers = {
+        first: [(tag, form) for tag, form in forms if tag != boolean]
+        for first, forms in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+    loader = type("_Loader", (fast,), {"yaml_implicit_resolvers": resolvers, "construct_mapping": _construct_mapping})
+    loader.add_implicit_resolver(boolean, re.compile("^(?:true|false)$"), ["t", "f"])  # type: ignore[attr-defined] # made by type()
+    return loader
+
+
+def _construct_mapping(loader: Any, node: Any, deep: bool = False) -> dict[Hashable, Any]:  # noqa: ANN401, FBT001, FBT002 - PyYAML's hook
+    import yaml
+
+    seen: set[str] = set()
+    for key, _ in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            continue  # the loader refuses it
+        if key.value in seen and key.tag != "tag:yaml.org,2002:merge":
+            raise yaml.constructor.ConstructorError(None, None, f'key "{key.value}" is given twice', key.start_mark)
+        seen.add(key.value)
+    mapping: dict[Hashable, Any] = yaml.SafeLoader.construct_mapping(loader, node, deep)
+    return mapping
+
+
+S = TypeVar("S", bound=_Section)
+
+
+def _overlaid(config: Config, flags: Mapping[str, str], source: str) -> Config:
+    """Decode the flags alone, so that errors name the flag, then lay them over what the file said."""
+    given = _nested(flags, source)
+    try:
+        decoded = decode_strictly(given, Config, texts=True)
+    except Misfit as misfit:
+        raise ConfigError(source, misfit.key, misfit.problem + _hint(misfit)) from None
+    return _merged(config, decoded, given)
+
+
+def _nested(flags: Mapping[str, str], source: str) -> dict[str, Any]:
+    """Return dotted keys as mappings of mappings."""
+    nested: dict[str, Any] = {}
+    for dotted, text in flags.items():
+        *sections, key = dotted.split(".")
+        place = nested
+        for section in sections:
+            place = place.setdefault(section, {})
+            if not isinstance(place, dict):
+                raise ConfigError(source, dotted, f'"{section}" was given a value of its own; allowed: one of both')
+        place[key] = text
+    return nested
+
+
+def _merged(config: S, decoded: S, given: Mapping[str, Any]) -> S:
+    """Return ``config`` with what was ``given`` taken from ``decoded``."""
+    changes: dict[str, Any] = {}
+    for field in msgspec.structs.fields(config):
+        if field.encode_name in given:
+            old, new, inner = getattr(config, field.name), getattr(decoded, field.name), given[field.encode_name]
+            changes[field.name] = _merged(old, new, inner) if isinstance(old, _Section) else new
+    return msgspec.structs.replace(config, **changes)
+
+
+def _coherent(config: Config, source: str) -> Config:
+    if config.gpu.driver == config.nic.driver:
+        raise ConfigError(
+            source, "nic.driver", f'"{config.nic.driver}" is the GPU driver\'s name; allowed: another one'
+        )
+    address = config.probes.address
+    if address and not 0 < int(address.rpartition(":")[2]) <= _LAST_PORT:
+        raise ConfigError(source, "probes.address", f'"{address}" is not allowed; allowed: a port from 1 to 65535')
+    return config
+
+
+def _hint(misfit: Misfit) -> str:
+    """Say more of two mistakes that are easily made."""
+    if not misfit.key.endswith(".hardware"):
+        return ""
+    if misfit.problem.startswith("false "):
+        return ' (write "off" in quotes: Helm reads it as false)'
+    return " (NVML comes with a later version)" if misfit.problem.startswith('"nvml"') else ""
+
+
+def _schema_of(kind: type) -> dict[str, Any]:
+    if kind is Seconds:
+        return {
+            "anyOf": [
+                {"type": "number", "minimum": 0.001, "maximum": 86400},
+                {"type": "string", "pattern": r"^\d+(\.\d+)?(ms|s|m|h)?$"},
+            ]
+        }
+    raise NotImplementedError(f"{kind.__name__} has no JSON schema")

@@ -1,0 +1,129 @@
+"""Metrics: what happened, counted in plain numbers, turned into Prometheus text only when somebody asks.
+
+``prometheus_client`` is imported at the first scrape: a driver that nobody scrapes does not pay for it.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dra_plugin.observe import CallDone, FieldsDropped, Observation, PoolSynced, SliceWritten
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+__all__ = ["BUCKETS", "CONTENT_TYPE", "Gauge", "Metrics"]
+
+BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 45.0)
+"""Upper bounds in seconds; the kubelet gives a call 45."""
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Gauge(msgspec.Struct, frozen=True):
+    """A number that is read when somebody asks: its name without ``drasim_``, what it means, its labels, itself."""
+
+    name: str
+    help: str
+    labels: Mapping[str, str]
+    value: float
+
+
+class Metrics:
+    """Counts observations of all drivers of the process."""
+
+    def __init__(self) -> None:
+        """Start with nothing seen."""
+        self._calls: dict[tuple[str, str, str], list[int]] = {}
+        self._seconds: Counter[tuple[str, str, str]] = Counter()
+        self._writes: Counter[tuple[str, str, str]] = Counter()
+        self._failing: dict[tuple[str, str], bool] = {}
+        self._dropped: dict[tuple[str, str], FieldsDropped] = {}
+
+    def observe(self, observation: Observation) -> None:
+        """Count one observation."""
+        match observation:
+            case CallDone():
+                self._called(observation)
+            case SliceWritten(driver=driver, pool=pool, verb=verb):
+                self._writes[driver, pool, verb] += 1
+            case PoolSynced(driver=driver, pool=pool, error=error):
+                self._failing[driver, pool] = error is not None
+            case FieldsDropped(driver=driver, pool=pool):
+                self._dropped[driver, pool] = observation
+
+    def exposition(self, gauges: Iterable[Gauge] = ()) -> bytes:
+        """Return everything in Prometheus' text format, with ``gauges`` and the figures of the process."""
+        from prometheus_client import ProcessCollector, generate_latest
+        from prometheus_client.registry import CollectorRegistry
+
+        registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        registry.register(_Collected(tuple(self._collect(tuple(gauges)))))
+        return generate_latest(registry)
+
+    def _called(self, call: CallDone) -> None:
+        key = (call.driver, call.operation, "error" if call.error else "success")
+        counts = self._calls.setdefault(key, [0] * (len(BUCKETS) + 1))
+        counts[bisect_left(BUCKETS, call.seconds)] += 1
+        self._seconds[key] += call.seconds  # type: ignore[assignment]  # a Counter adds floats as well
+
+    def _collect(self, gauges: tuple[Gauge, ...]) -> Iterator["Metric"]:
+        yield self._durations()
+        yield self._slice_writes()
+        yield from _gauges((*gauges, *self._pool_gauges()))
+
+    def _durations(self) -> "Metric":
+        from prometheus_client.core import HistogramMetricFamily
+
+        text = "Time until one claim of a call was answered"
+        family = HistogramMetricFamily("drasim_claim_seconds", text, labels=("driver", "operation", "outcome"))
+        bounds = (*(str(bound) for bound in BUCKETS), "+Inf")
+        for key, counts in self._calls.items():
+            buckets = [(bound, float(count)) for bound, count in zip(bounds, accumulate(counts), strict=True)]
+            family.add_metric(key, buckets, sum_value=self._seconds[key])
+        return family
+
+    def _slice_writes(self) -> "Metric":
+        from prometheus_client.core import CounterMetricFamily
+
+        family = CounterMetricFamily("drasim_slice_writes", "ResourceSlices written", labels=("driver", "pool", "verb"))
+        for key, count in self._writes.items():
+            family.add_metric(key, count)
+        return family
+
+    def _pool_gauges(self) -> Iterator[Gauge]:
+        for (driver, pool), failing in self._failing.items():
+            labels = {"driver": driver, "pool": pool}
+            yield Gauge(
+                "pool_failing", "1 while the stored slices of a pool cannot be made the wanted ones", labels, failing
+            )
+        for dropped in self._dropped.values():
+            labels = {"driver": dropped.driver, "pool": dropped.pool, "gates": ",".join(dropped.gates)}
+            text = "Fields that the server removed because a feature gate is off"
+            yield Gauge("dropped_fields", text, labels, len(dropped.fields))
+
+
+class _Collected:
+    """What a registry asks for its metrics."""
+
+    def __init__(self, metrics: tuple["Metric", ...]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> tuple["Metric", ...]:
+        return self._metrics
+
+
+def _gauges(gauges: Iterable[Gauge]) -> Iterable["Metric"]:
+    """Return one family for each name."""
+    from prometheus_client.core import GaugeMetricFamily
+
+    families: dict[str, GaugeMetricFamily] = {}
+    for gauge in gauges:
+        name = f"drasim_{gauge.name}"
+        family = families.setdefault(name, GaugeMetricFamily(name, gauge.help, labels=tuple(gauge.labels)))
+        family.add_metric(tuple(gauge.labels.values()), float(gauge.value))
+    return families.values()

@@ -1,0 +1,64 @@
+"""What users would not hear of otherwise, as Events: a failed Unprepare keeps a Pod in Terminating, silently."""
+
+from collections.abc import Mapping
+
+from dra_plugin.claims import RESOURCE_CLAIM
+from dra_plugin.events import Events
+from dra_plugin.latest import Latest, follow
+from dra_plugin.observe import CallDone, ClaimFailed, Observation
+from dra_plugin.resources import ObjectReference
+
+__all__ = ["FAILED_UNPREPARE", "Notices"]
+
+FAILED_UNPREPARE = "FailedUnprepareDynamicResources"
+
+
+class Notices:
+    """Remembers which claims cannot be unprepared, and tells of each once: on the claim and on the Node."""
+
+    def __init__(self, events: Events, node_name: str) -> None:
+        """Send through ``events``; nothing is sent before ``run``."""
+        self._events = events
+        self._node_name = node_name
+        self.failures: Latest[Mapping[str, ClaimFailed]] = Latest({})
+
+    def observe(self, observation: Observation) -> None:
+        """Note a failed Unprepare, and that it succeeded at last. Never waits: calls do not pay for Events."""
+        if isinstance(observation, ClaimFailed) and observation.operation == "unprepare":
+            self.failures.set({**self.failures.value, observation.uid: observation})
+        elif isinstance(observation, CallDone) and observation.operation == "unprepare" and observation.error is None:
+            self._settled(observation.uid)
+
+    async def run(self) -> None:
+        """Send an Event for each failure that is new or has another reason than before, until cancelled."""
+        told: Mapping[str, ClaimFailed] = {}
+        async for (failures,) in follow(self.failures):
+            for uid, failure in failures.items():
+                if told.get(uid) != failure:
+                    await self._tell(failure)
+            told = failures
+
+    def _settled(self, uid: str) -> None:
+        if uid in self.failures.value:
+            self.failures.set({other: failure for other, failure in self.failures.value.items() if other != uid})
+
+    async def _tell(self, failure: ClaimFailed) -> None:
+        note = f"{failure.driver} on {self._node_name}: {failure.error}"
+        claim = f"claim {failure.namespace}/{failure.name} cannot be unprepared: "
+        await self._events.emit(_claim(failure), reason=FAILED_UNPREPARE, note=note)
+        await self._events.emit(_node(self._node_name), reason=FAILED_UNPREPARE, note=claim + note)
+
+
+def _claim(failure: ClaimFailed) -> ObjectReference:
+    return ObjectReference(
+        api_version=RESOURCE_CLAIM.api_version,
+        kind=RESOURCE_CLAIM.name,
+        namespace=failure.namespace,
+        name=failure.name,
+        uid=failure.uid,
+    )
+
+
+def _node(name: str) -> ObjectReference:
+    """Refer to the Node as the kubelet does: by name and name as UID, so that `kubectl describe node` shows it."""
+    return ObjectReference(api_version="v1", kind="Node", name=name, uid=name)

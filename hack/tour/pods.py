@@ -1,0 +1,62 @@
+"""The Pods of the examples: started, looked at, ended."""
+
+from hack.tour.clients import CHECKOUT, Clients, Failed, Object, wait_for
+from hack.tour.devices import Seen, seen
+from hack.tour.settings import BUSYBOX
+
+EXAMPLES = CHECKOUT / "examples"
+
+
+def manifest(example: str, image: str) -> str:
+    """Return an example with its Pods' image replaced."""
+    return (EXAMPLES / f"{example}.yaml").read_text().replace(f"image: {BUSYBOX}", f"image: {image}")
+
+
+def running(clients: Clients, name: str, namespace: str) -> Object:
+    """Return the Pod once it runs. Raises Failed with what keeps it."""
+
+    def ready() -> Object | None:
+        pod = clients.get("pod", name, "--namespace", namespace)
+        if pod["status"].get("phase") == "Running" and all(_running(status) for status in _containers(pod)):
+            return pod
+        raise Failed(_why(clients, pod, namespace))
+
+    return wait_for(f"Pod {name} is Running", ready, within=120)
+
+
+def printed(clients: Clients, name: str, namespace: str, container: str = "main") -> Seen:
+    """Return what a container of an example printed, once it has printed its device nodes."""
+
+    def complete() -> Seen | None:
+        found = seen(clients.run("logs", name, "--namespace", namespace, "--container", container))
+        return found if found.nodes and len(found.nodes) == len(found.devices) else None
+
+    return wait_for(
+        f"container {container} of Pod {name} prints a variable and a device node for each device", complete
+    )
+
+
+def claims(clients: Clients, pod: Object) -> list[Object]:
+    """Return the claims that were made for a Pod, that of its extended resources included."""
+    status, namespace = pod["status"], pod["metadata"]["namespace"]
+    names = [entry["resourceClaimName"] for entry in status.get("resourceClaimStatuses", ())]
+    if extended := status.get("extendedResourceClaimStatus"):
+        names.append(extended["resourceClaimName"])
+    return [clients.get("resourceclaim", name, "--namespace", namespace) for name in names]
+
+
+def _containers(pod: Object) -> list[Object]:
+    statuses: list[Object] = pod["status"].get("containerStatuses", [])
+    return statuses
+
+
+def _running(status: Object) -> bool:
+    return "running" in status["state"]
+
+
+def _why(clients: Clients, pod: Object, namespace: str) -> str:
+    """Return the Pod's phase and its newest event, which usually names the reason."""
+    name, phase = pod["metadata"]["name"], pod["status"].get("phase")
+    events = clients.items("events", "--namespace", namespace, "--field-selector", f"involvedObject.name={name}")
+    newest = max(events, key=lambda event: event["metadata"]["resourceVersion"].zfill(20), default=None)
+    return f"phase {phase}" + (f", {newest['reason']}: {newest['message']}" if newest else "")

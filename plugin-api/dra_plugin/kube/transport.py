@@ -1,0 +1,233 @@
+"""Transport: requests and answers over one pool of connections, authorization, and the retries servers ask for.
+
+The door of aiohttp, which is imported with the first request. Everything it raises is translated here.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import msgspec
+
+from dra_plugin import __version__
+from dra_plugin.errors import ClusterError, Rejected, Retryable
+from dra_plugin.kube.answers import Status, error_for, retry_after_of, status_of
+from dra_plugin.kube.credentials import Credentials, Endpoint
+from dra_plugin.kube.gate import Gate
+
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse, ClientSession
+
+__all__ = ["NoSuchObject", "Request", "Retried", "Transport"]
+
+Retried = Callable[[str, float], None]
+"""Told of each retry: the verb, and the seconds waited before it."""
+
+_CONNECTIONS = 32
+_KEEP_ALIVE = 75.0  # seconds; the API server closes idle connections after 90
+_CONNECT_TIMEOUT = 5.0
+_REQUEST_TIMEOUT = 30.0
+_SILENCE = 150.0  # seconds without a byte after which a watch is taken for dead; bookmarks come every minute
+_WAIT_AND_REPEAT = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+class NoSuchObject(Rejected):
+    """404 for an object of a resource that is served."""
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One request. ``verb`` is the API's (get, list, watch, create, update, patch, delete); path includes the query."""
+
+    verb: str
+    method: str
+    path: str
+    body: bytes | None = None
+    content_type: str = "application/json"
+
+    def __str__(self) -> str:
+        """Return method and path without query, for error texts."""
+        return f"{self.method} {self.path.partition('?')[0]}"
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    code: int
+    body: bytes
+    retry_after: str | None
+
+
+class Transport:
+    """Sends requests. Entering does no I/O; leaving closes all connections."""
+
+    def __init__(self, credentials: Credentials, *, patience: float, retried: Retried) -> None:
+        """Wait at most ``patience`` seconds in total for what the server asks to be retried."""
+        self._credentials = credentials
+        self._patience = patience
+        self._retried = retried
+        self._session: ClientSession | None = None
+        self._endpoint = Endpoint("")
+        self._headers: dict[str, str] = {}
+        self._reread_at = 0.0
+        self._lock = asyncio.Lock()
+        self._closed = False
+        self._gate = Gate(_now)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closed = True
+        if self._session is not None:
+            await self._session.close()
+
+    async def send(self, request: Request) -> bytes:
+        """Return the body of the answer; raises a ClusterError (NoSuchObject for a 404 that means that)."""
+        return (await self._answered(request, self._once)).body
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[AsyncGenerator[bytes, None]]:
+        """Yield the chunks of a long answer; they end when the server ends it or falls silent."""
+        opened: list[ClientResponse] = []
+
+        async def once(request: Request) -> _Answer:
+            response = await self._respond(request, total=None)
+            if response.status == HTTPStatus.OK:
+                opened.append(response)
+                return _Answer(response.status, b"", None)
+            return await _read(response, request)
+
+        try:
+            await self._answered(request, once)
+            yield _chunks(opened[0], request)
+        finally:
+            for response in opened:
+                response.close()
+
+    async def _answered(self, request: Request, once: Callable[[Request], Awaitable[_Answer]]) -> _Answer:
+        """Repeat as often as the server asks for, within our patience; a 401 once, with a token read afresh."""
+        deadline = _now() + self._patience
+        refreshed = False
+        while True:
+            await self._pass_gate(request, deadline)
+            used = await self._authorize(None)
+            answer = await once(request)
+            if answer.code < HTTPStatus.BAD_REQUEST:
+                return answer
+            if answer.code == HTTPStatus.UNAUTHORIZED and not refreshed:
+                refreshed = True
+                await self._authorize(used)
+                continue
+            seconds = retry_after_of(answer.retry_after)
+            if seconds is None or answer.code not in _WAIT_AND_REPEAT:
+                raise _error(request, status_of(answer.code, answer.body), seconds)
+            self._gate.close(request.verb, seconds)
+
+    async def _pass_gate(self, request: Request, deadline: float) -> None:
+        while seconds := self._gate.wait_for(request.verb):
+            if _now() + seconds > deadline:
+                raise Retryable(f"{request}: the server asked to wait {seconds:.1f} s", retry_after=seconds, code=429)
+            self._retried(request.verb, seconds)
+            await asyncio.sleep(seconds)
+
+    async def _authorize(self, refused: str | None) -> str | None:
+        """Return the Authorization header in use; read it afresh when it is due, or when this one was refused."""
+        current = self._headers.get("Authorization")
+        if self._session is not None and _now() < self._reread_at and refused is None:
+            return current
+        async with self._lock:
+            current = self._headers.get("Authorization")
+            renewed = current != refused if refused is not None else _now() < self._reread_at
+            if self._session is None or not renewed:
+                await self._read_credentials()
+        return self._headers.get("Authorization")
+
+    async def _read_credentials(self) -> None:
+        header = await self._credentials.authorization()
+        if self._session is None:
+            self._endpoint = await self._credentials.endpoint()
+            self._session = _open(self._endpoint)
+        self._headers = {} if header is None else {"Authorization": header}
+        self._reread_at = _now() + self._credentials.lifetime
+
+    async def _once(self, request: Request) -> _Answer:
+        return await _read(await self._respond(request, total=_REQUEST_TIMEOUT), request)
+
+    async def _respond(self, request: Request, total: float | None) -> "ClientResponse":
+        """Send, and return as soon as the head of the answer is there."""
+        from aiohttp import ClientError, ClientTimeout
+        from yarl import URL
+
+        if self._session is None or self._closed:
+            raise Retryable(f"{request}: the client is closed")
+        headers = self._headers if request.body is None else {**self._headers, "Content-Type": request.content_type}
+        timeout = ClientTimeout(total=total, sock_connect=_CONNECT_TIMEOUT, sock_read=None if total else _SILENCE)
+        try:
+            return await self._session.request(
+                request.method,
+                URL(self._endpoint.url + request.path, encoded=True),
+                data=request.body,
+                headers=headers,
+                timeout=timeout,
+                proxy=self._endpoint.proxy,
+                server_hostname=self._endpoint.server_name,
+                allow_redirects=False,
+            )
+        except (ClientError, TimeoutError, OSError, ValueError) as error:
+            raise _broken(request, error) from error
+
+
+def _open(endpoint: Endpoint) -> "ClientSession":
+    from aiohttp import ClientSession, DummyCookieJar, TCPConnector
+
+    connector = TCPConnector(
+        limit=_CONNECTIONS, keepalive_timeout=_KEEP_ALIVE, ssl=endpoint.tls if endpoint.tls is not None else True
+    )
+    headers = {
+        "Accept": "application/json",
+        "Accept-Encoding": "identity",  # unpacking costs more than the local network
+        "User-Agent": f"dra-plugin/{__version__}",
+    }
+    return ClientSession(connector=connector, headers=headers, cookie_jar=DummyCookieJar(), trust_env=False)
+
+
+async def _read(response: "ClientResponse", request: Request) -> _Answer:
+    """Read the whole answer; the connection goes back to the pool."""
+    from aiohttp import ClientError
+
+    try:
+        async with response:
+            return _Answer(response.status, await response.read(), response.headers.get("Retry-After"))
+    except (ClientError, TimeoutError, OSError) as error:
+        raise _broken(request, error) from error
+
+
+async def _chunks(response: "ClientResponse", request: Request) -> AsyncGenerator[bytes, None]:
+    from aiohttp import ClientError
+
+    try:
+        async for chunk in response.content.iter_any():
+            yield chunk
+    except TimeoutError:
+        return  # silence: whoever watches starts again from where they are
+    except (ClientError, OSError) as error:
+        raise _broken(request, error) from error
+
+
+def _broken(request: Request, error: BaseException) -> Retryable:
+    return Retryable(f"{request}: {type(error).__name__}: {error}")
+
+
+def _error(request: Request, status: Status, retry_after: float | None) -> ClusterError:
+    """Return the error for an answer."""
+    text = f"{request}: {status.code} {status.message or status.reason}"
+    if status.says_no_such_object:
+        return NoSuchObject(text, code=status.code, fields=status.fields)
+    return error_for(status.code, text, fields=status.fields, retry_after=retry_after)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,369 @@
+"""The real cluster of hack/cluster: it comes up, does what is asked, and leaves nothing behind however it ends.
+
+It has a name of its own, so that it can run beside the cluster of other tests.
+"""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hack.cluster import cgroups
+from hack.cluster.folders import CHECKOUT, State
+from hack.cluster.images import Image, archive
+from hack.cluster.node import SYSCTLS
+from tests.cluster.launching import (
+    BUILD_LIMIT,
+    LIMIT,
+    NAME,
+    Pod,
+    client,
+    command,
+    component,
+    kubectl,
+    launcher,
+    seconds_to,
+    status,
+    wait_until,
+)
+from tests.cluster.machine import Machine, Spaces
+
+STATE = State.of(NAME)
+READY_WITHIN = 15.0  # seconds from the start to the node's Ready, everything built
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(BUILD_LIMIT)]
+
+
+@contextlib.contextmanager
+def leaving_nothing() -> Iterator[None]:
+    """Fail when the machine after the block is not what it was before it."""
+    before = Machine.now(NAME)
+    yield
+    assert Machine.now(NAME).differences(before) == []
+    assert not STATE.root.exists()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built() -> Iterator[None]:
+    """Build everything first, so that times are those of a warm start, and end what a test may leave."""
+    launcher("build")
+    launcher("down")
+    yield
+    launcher("down")
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    """End what the test starts, also when it fails."""
+    yield
+    launcher("down")
+
+
+@pytest.fixture(scope="class")
+def said() -> Iterator[str]:
+    """Start a cluster of one node for the tests of a class; return what the launcher said."""
+    yield launcher("up")
+    launcher("down")
+
+
+def groups(pid: int) -> str:
+    return Path(f"/proc/{pid}/cgroup").read_text()
+
+
+# ------------------------------------------------------------------------------------------------- a running cluster
+
+
+@pytest.mark.usefixtures("said")
+class TestRunning:
+    """A running cluster of one node, started once."""
+
+    def test_second_build_compiles_nothing(self) -> None:
+        """With everything in the cache, building takes moments and says nothing of compiling."""
+        start = time.monotonic()
+        text = launcher("build")
+        assert "compile" not in text
+        assert time.monotonic() - start < 5
+
+    def test_node_is_ready_in_time(self, said: str) -> None:
+        """From the start to the node's Ready it takes 15 s at most when everything is built."""
+        assert seconds_to("node1 Ready", said) <= READY_WITHIN
+
+    def test_pod_runs_and_is_read(self) -> None:
+        """A pod of the busybox image runs, and its output and a command in it come through the API server."""
+        pod = Pod("hello", "echo hello from $(hostname); sleep 300")
+        pod.run()
+        pod.wait("Running")
+        assert kubectl("logs", "hello") == "hello from hello\n"
+        assert kubectl("exec", "hello", "--", "cat", "/etc/hostname") == "hello\n"
+
+    def test_pod_reaches_the_api(self) -> None:
+        """The address that a pod's environment gives for the API leads to the API server."""
+        line = "nc -w 3 $KUBERNETES_SERVICE_HOST $KUBERNETES_SERVICE_PORT </dev/null && echo connected"
+        assert Pod("api", line).output() == "connected\n"
+
+    def test_default_seccomp_profile_works(self) -> None:
+        """A container that asks for the runtime's seccomp profile gets one: runc is built with it."""
+        more = {"securityContext": {"seccompProfile": {"type": "RuntimeDefault"}}}
+        assert Pod("seccomp", "grep Seccomp: /proc/self/status", more=more).output() == "Seccomp:\t2\n"
+
+    def test_server_and_client_have_one_version(self) -> None:
+        """API server and kubectl say the version they were built from."""
+        versions = json.loads(kubectl("version", "-o", "json"))
+        assert versions["serverVersion"]["gitVersion"] == versions["clientVersion"]["gitVersion"] == "v1.37.2"
+
+    def test_helm_reaches_the_cluster(self) -> None:
+        """Helm works from any folder."""
+        assert json.loads(client("helm", "list", "-o", "json")) == []
+        assert client("helm", "version", "--short").startswith("v4.")
+
+    def test_second_up_finds_the_cluster(self) -> None:
+        """`up` on a running cluster changes nothing with the same options, and refuses other ones."""
+        before = status()
+        assert "up already" in launcher("up")
+        assert "other options" in launcher("up", "--nodes", "2", code=1)
+        assert status() == before
+
+    def test_status_shows_every_component(self) -> None:
+        """The table names every component with its process, and the JSON says the same."""
+        table = launcher("status")
+        for row in status()["components"]:
+            assert re.search(rf"^{row['component']} .* ready +{row['pid']} ", table, re.MULTILINE)
+        assert re.search(r"^node +node1 +Ready", table, re.MULTILINE)
+
+    def test_exec_is_in_the_node(self) -> None:
+        """`exec` sees the node's own name, folders and network; its exit code is the command's."""
+        assert launcher("exec", "--", "hostname") == "node1\n"
+        assert "config.toml" not in launcher("exec", "--", "ls", "/run/containerd", "/var/lib/kubelet")
+        assert "eth0" in launcher("exec", "--", "ip", "-o", "link")
+        launcher("exec", "--", "sh", "-c", "echo x >/etc/cdi/x.json; exit 7", code=7)
+        assert not Path("/etc/cdi/x.json").exists()
+
+    def test_run_has_the_files_of_the_machine(self) -> None:
+        """`run` reaches the API server with the kubeconfig in its environment, and sees this machine's files."""
+        program = (
+            "import os,socket;socket.create_connection(('10.200.0.1',6443));print(os.environ['KUBECONFIG'],os.getcwd())"
+        )
+        printed = launcher("run", "--", sys.executable, "-c", program)
+        assert printed.split() == [launcher("kubeconfig").strip(), str(CHECKOUT)]
+
+    def test_image_is_loaded(self, tmp_path: Path) -> None:
+        """An archive from any folder is imported, and a pod can use it."""
+        (tmp_path / "image.tar").write_bytes(archive(Image("localhost/mine:test", {"x": b"x"}, command=("/x",))))
+        launcher("load", str(tmp_path / "image.tar"))
+        assert "localhost/mine:test" in launcher("exec", "--", "ctr", "-n", "k8s.io", "images", "ls", "-q")
+        assert "no file" in launcher("load", str(tmp_path / "other.tar"), code=2)
+
+    @pytest.mark.parametrize(
+        "name", ["kubelet", "containerd", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd"]
+    )
+    def test_component_is_stopped_and_started(self, name: str) -> None:
+        """A stopped component stays away until it is started; a pod runs on through it all."""
+        pod = Pod(f"through-{name}", "sleep 300")
+        pod.run()
+        pod.wait("Running")
+        node = 1 if name in ("kubelet", "containerd") else 0
+        launcher("stop", name)
+        assert (component(name, node)["state"], component(name, node)["pid"]) == ("stopped", 0)
+        launcher("start", name)
+        assert component(name, node)["state"] == "ready"
+        wait_until(lambda: status()["ready"])
+        uptime = ("get", "pod", pod.name, "-o", "jsonpath={.status.phase} {.status.containerStatuses[0].restartCount}")
+        assert kubectl(*uptime) == "Running 0"
+
+    def test_killed_component_comes_back(self) -> None:
+        """A component that crashes is started again by itself and counted; so is one restarted with force."""
+        before = component("kube-scheduler")
+        inside = launcher("exec", "--", "sh", "-c", f"kill -KILL {before['pid']}")
+        assert inside == ""
+        wait_until(lambda: component("kube-scheduler")["restarts"] == before["restarts"] + 1)
+        wait_until(lambda: component("kube-scheduler")["state"] == "ready")
+        launcher("restart", "kube-scheduler", "--kill")
+        assert component("kube-scheduler")["restarts"] == before["restarts"] + 2
+
+    def test_components_have_logs(self) -> None:
+        """Every component's own words can be read."""
+        assert "Starting" in launcher("logs", "kubelet") or "kubelet" in launcher("logs", "kubelet")
+        assert launcher("logs", "kube-apiserver")
+
+    def test_memory_of_the_whole_cluster_is_limited(self) -> None:
+        """Components and pods are in one group of control groups, whose limit is 8 GiB."""
+        limits = [
+            int(file.read_text())
+            for hierarchy in cgroups.mounted()
+            for file in ((hierarchy / f"kcbox-{NAME}" / name) for name in ("memory.limit_in_bytes", "memory.max"))
+            if file.exists()
+        ]
+        assert limits == [8 * 2**30]
+        outside = [pid for pid in Spaces.of(status()["init"]).processes() if f"/kcbox-{NAME}/" not in groups(pid)]
+        assert outside == []
+
+    def test_sysctls_of_the_machine_stay(self) -> None:
+        """The node shows the values that the kubelet wants; the machine keeps its own."""
+        for name, value in SYSCTLS.items():
+            assert launcher("exec", "--", "cat", f"/proc/sys/{name}").split() == [str(value)]
+
+
+# ------------------------------------------------------------------------------------------------- options
+
+
+@pytest.mark.usefixtures("alone")
+def test_two_nodes_with_every_gate() -> None:
+    """Two nodes become Ready in time, serve what is hidden by default, and their pods reach each other."""
+    with leaving_nothing():
+        text = launcher("up", "--nodes", "2", "--gates", "all")
+        assert max(seconds_to(f"node{index} Ready", text) for index in (1, 2)) <= READY_WITHIN
+        served = kubectl("api-versions").split()
+        assert {"resource.k8s.io/v1alpha3", "resource.k8s.io/v1beta2", "scheduling.k8s.io/v1alpha3"} <= set(served)
+        assert [launcher("exec", "--node", str(index), "--", "hostname") for index in (1, 2)] == ["node1\n", "node2\n"]
+        Pod("there", "sleep 300", "node2").run()
+        kubectl("wait", "pod/there", "--for=condition=Ready", "--timeout=40s")
+        address = kubectl("get", "pod", "there", "-o", "jsonpath={.status.podIP}")
+        assert "0% packet loss" in Pod("here", f"ping -c 2 -W 2 {address}").output()
+        launcher("stop", "kubelet", "--node", "2")
+        assert [component("kubelet", index)["state"] for index in (1, 2)] == ["ready", "stopped"]
+        launcher("down")
+
+
+@pytest.mark.usefixtures("alone")
+def test_settings_and_gates_reach_the_components() -> None:
+    """Fields of the kubelet, arguments of a scheduler plugin, flags and single gates arrive where they belong."""
+    chosen = (
+        "kubelet.syncFrequency=7s",
+        "kube-scheduler.plugin.DynamicResources.filterTimeout=3s",
+        "kube-apiserver.v=3",
+        "kube-scheduler.--v=2",
+    )
+    words = [word for setting in chosen for word in ("--set", setting)]
+    text = launcher("up", *words, "--feature-gate", "DRAPartitionableDevicesType=true")
+    assert "DRAResourcePoolStatus switched on too" in text
+    kubelet = json.loads(kubectl("get", "--raw", "/api/v1/nodes/node1/proxy/configz"))["kubeletconfig"]
+    assert (kubelet["syncFrequency"], kubelet["featureGates"]["DRAResourcePoolStatus"]) == ("7s", True)
+    assert "filterTimeout: 3s" in launcher("logs", "kube-scheduler")
+    assert '--v="3"' in launcher("logs", "kube-apiserver")
+    launcher("down")
+
+
+# ------------------------------------------------------------------------------------------------- the end
+
+
+def start_up() -> "subprocess.Popen[bytes]":
+    """Begin to start a cluster and return when it is half up: the box exists, the API server does not answer."""
+    process = subprocess.Popen(command("up"), cwd=CHECKOUT, stderr=subprocess.DEVNULL)
+    wait_until(STATE.socket.exists)
+    wait_until(lambda: component("kube-apiserver")["pid"])
+    return process
+
+
+def half_up(number: int) -> None:
+    process = start_up()
+    spaces = Spaces.of(status()["init"])
+    process.send_signal(number)
+    assert process.wait(30) != 0
+    wait_until(lambda: not STATE.root.exists())
+    wait_until(lambda: spaces.processes() == [])  # who had joined it sees its end a moment later
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_launcher_that_ends_early_leaves_nothing(number: int) -> None:
+    """Ctrl-C, a polite and a hard kill of `up` while the cluster starts end the cluster too."""
+    with leaving_nothing():
+        half_up(number)
+
+
+@pytest.mark.usefixtures("alone")
+def test_two_launchers_do_not_disturb_each_other() -> None:
+    """A second `up` or `down` while a cluster starts is refused or waits; the first one's cluster comes up."""
+    first = subprocess.Popen(command("up"), cwd=CHECKOUT, stderr=subprocess.DEVNULL)
+    wait_until(STATE.logs.exists)
+    assert "just being started" in launcher("up", code=1)
+    assert first.wait(LIMIT) == 0
+    assert status()["ready"]
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("victim", ["down", "init", "keeper", "keeper by force"])
+def test_cluster_that_ends_leaves_nothing(victim: str) -> None:
+    """Whether it is ended or one of its two processes is killed, a running cluster with a pod leaves nothing."""
+    with leaving_nothing():
+        launcher("up")
+        Pod("last", "sleep 300").run()
+        Pod("last", "sleep 300").wait("Running")
+        told = status()
+        spaces = Spaces.of(told["init"])
+        assert len(spaces.processes()) > 8
+        if victim == "init":
+            os.kill(told["init"], signal.SIGKILL)
+        if victim.startswith("keeper"):
+            os.kill(told["keeper"], signal.SIGKILL if victim == "keeper by force" else signal.SIGTERM)
+        if victim in ("down", "keeper by force"):
+            launcher("down")
+        wait_until(lambda: not STATE.root.exists())
+        wait_until(lambda: spaces.processes() == [])  # who had joined it sees its end a moment later
+
+
+@pytest.mark.usefixtures("alone")
+def test_failed_start_shows_the_log_and_ends() -> None:
+    """A component that does not start is named with the end of its log; only the logs stay, until the next command."""
+    before = Machine.now(NAME)
+    text = launcher("up", "--set", "kube-apiserver.no-such-flag=1", code=1)
+    assert "kube-apiserver ended with 1" in text
+    assert "unknown flag: --no-such-flag" in text
+    assert str(STATE.log("kube-apiserver")) in text
+    assert Machine.now(NAME).differences(before) == []
+    assert [path.name for path in STATE.root.iterdir()] == ["log"]
+    launcher("down")
+    assert not STATE.root.exists()
+
+
+# ------------------------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize(
+    ("prefix", "env", "says"),
+    [
+        (["unshare", "--user"], {}, "needs root"),
+        ([], {"DRASIM_STATE": "/dev/shm/drasim-test"}, "/dev/shm/drasim-test/launcher lies on tmpfs"),
+        ([], {"DRASIM_STATE": f"/var/tmp/{'x' * 90}"}, "longer than a socket's may be"),
+        (["unshare", "-m", "sh", "-c", 'umount /sys/fs/cgroup/memory; exec "$@"', "-"], {}, "controllers memory"),
+    ],
+    ids=["not root", "state in memory", "long path", "no memory controller"],
+)
+def test_unable_machine_is_code_3(prefix: list[str], env: dict[str, str], says: str) -> None:
+    """What this machine or user cannot do is said in one line, with exit code 3, before anything is started."""
+    with leaving_nothing():
+        done = subprocess.run(
+            [*prefix, *command("up")],
+            cwd=CHECKOUT,
+            env={**os.environ, **env},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr.count("\n")) == (3, 1), done.stderr
+        assert says in done.stderr
+
+
+@pytest.mark.usefixtures("alone")
+def test_unknown_gate_is_code_2() -> None:
+    """A gate that this Kubernetes does not have is refused with close names, before anything is started."""
+    with leaving_nothing():
+        text = launcher("up", "--feature-gate", "DRADeviceTaint=true", code=2)
+        assert "no feature gate DRADeviceTaint" in text
+        assert "DRADeviceTaints" in text
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("words", [("stop", "kubelet"), ("exec", "--", "true"), ("kubeconfig",), ("load", __file__)])
+def test_commands_say_that_nothing_runs(words: tuple[str, ...]) -> None:
+    """Commands for a running cluster fail in one line when there is none."""
+    assert "cluster launcher is not up" in launcher(*words, code=1)

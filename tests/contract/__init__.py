@@ -1,0 +1,1 @@
+"""One suite for each seam, run against every implementation."""

@@ -1,0 +1,99 @@
+"""Events: written once, never in the way."""
+
+import asyncio
+
+import pytest
+
+from dra_plugin.cluster import Selector
+from dra_plugin.events import Events
+from dra_plugin.resources import EVENT, Event, ObjectReference
+from dra_plugin.testing import FakeCluster
+
+pytestmark = pytest.mark.looptime
+CLAIM = ObjectReference(api_version="resource.k8s.io/v1", kind="ResourceClaim", name="c", namespace="ns", uid="u")
+NODE = ObjectReference(api_version="v1", kind="Node", name="n")
+
+
+def events(cluster: FakeCluster) -> Events:
+    return Events(cluster, "gpu.example.com", "pod-1")
+
+
+async def stored(cluster: FakeCluster, namespace: str | None = None) -> tuple[Event, ...]:
+    return (await cluster.list(EVENT, Selector(namespace=namespace))).items
+
+
+async def test_what_an_event_says() -> None:
+    """Who, about what, what and why; with the time in microseconds, as the API wants it."""
+    cluster = FakeCluster()
+    await events(cluster).emit(CLAIM, reason="UnprepareFailed", note="the device is gone")
+    (event,) = await stored(cluster, "ns")
+    assert (event.reporting_controller, event.reporting_instance) == ("gpu.example.com", "pod-1")
+    assert (event.reason, event.note, event.type) == ("UnprepareFailed", "the device is gone", "Warning")
+    assert event.regarding == CLAIM
+    assert event.action
+    assert len(event.event_time) == len("2026-11-30T12:00:00.123456Z")
+
+
+async def test_events_of_nodes_go_to_default() -> None:
+    """An object without namespace has its Events in ``default``."""
+    cluster = FakeCluster()
+    await events(cluster).emit(NODE, reason="Started", note="up", warning=False)
+    (event,) = await stored(cluster, "default")
+    assert event.type == "Normal"
+
+
+async def test_repetitions_are_written_once_a_minute() -> None:
+    """Equal Events within a minute are one; another text is another Event."""
+    cluster = FakeCluster()
+    ours = events(cluster)
+    for _ in range(5):
+        await ours.emit(CLAIM, reason="R", note="same")
+    await ours.emit(CLAIM, reason="R", note="other")
+    assert len(await stored(cluster)) == 2
+    await asyncio.sleep(61)
+    await ours.emit(CLAIM, reason="R", note="same")
+    assert len(await stored(cluster)) == 3
+    assert ours.dropped == 0
+
+
+async def test_a_flood_is_cut_off() -> None:
+    """Many different Events at once are limited; later ones get through again."""
+    cluster = FakeCluster()
+    ours = events(cluster)
+    for index in range(100):
+        await ours.emit(CLAIM, reason="R", note=f"{index}")
+    written = len(await stored(cluster))
+    assert written == 20
+    assert ours.dropped == 80
+    await asyncio.sleep(30)
+    await ours.emit(CLAIM, reason="R", note="99")
+    assert len(await stored(cluster)) == written + 1
+
+
+@pytest.mark.parametrize("code", [0, 403, 409, 422, 500])
+async def test_failures_stay_here(code: int) -> None:
+    """No failed write reaches the caller, and the Event may be tried again."""
+    cluster = FakeCluster()
+    ours = events(cluster)
+    cluster.faults.fail("create", code=code)
+    await ours.emit(CLAIM, reason="R", note="n")
+    assert (await stored(cluster), ours.dropped) == ((), 1)
+    await ours.emit(CLAIM, reason="R", note="n")
+    assert len(await stored(cluster)) == 1
+
+
+async def test_a_hanging_server_holds_nobody_up() -> None:
+    """A write that takes too long is given up."""
+    cluster = FakeCluster()
+    cluster.faults.latency = 3600.0
+    started = asyncio.get_running_loop().time()
+    await events(cluster).emit(CLAIM, reason="R", note="n")
+    assert asyncio.get_running_loop().time() - started < 60
+
+
+async def test_long_notes_are_cut() -> None:
+    """The API takes a kilobyte; characters stay whole."""
+    cluster = FakeCluster()
+    await events(cluster).emit(CLAIM, reason="R", note="x" + "ü" * 1000)
+    (event,) = await stored(cluster)
+    assert event.note == "x" + "ü" * 511
