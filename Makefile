@@ -33,8 +33,13 @@ image: venv ## build the driver's container image, without Docker
 check: format-check lint types imports protos-check ## the fast part: format, lint, types, imports, unit, contract and flow tests
 	$(BIN)/pytest -n 2 -m "$(FAST)"
 
-test: check ## everything: `make check`, then the tests on a real Kubernetes (needs root and Go)
-	$(BIN)/pytest -m "cluster or root"
+test: binaries check ## everything: `make check`, then the tests on a real Kubernetes (needs root and Go)
+	trap '$(BIN)/python -m hack.cluster down --name test' EXIT; $(BIN)/pytest -m "cluster or root"
+
+.PHONY: binaries
+binaries: venv ## build the cluster's programs and the image into the cache (nothing to do when they are there)
+	$(BIN)/python -m hack.cluster build
+	PATH="$(CURDIR)/$(BIN):$$PATH" hack/image/build >/dev/null
 
 bench: venv ## the table of figures, side by side with the Go helper
 	$(BIN)/python -m hack.bench

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 CLUSTER = Path(__file__).parent / "cluster"
+CHART = Path(__file__).parent / "chart"  # needs Helm, which is built with the cluster
 CLUSTER_TIMEOUT = 600  # seconds; the first test of a run builds and starts the cluster
 NO_SKIP = os.environ.get("DRASIM_NO_SKIP") == "1"
 
@@ -34,6 +35,11 @@ def needs_machine(item: pytest.Item) -> bool:
     return any(item.get_closest_marker(name) for name in ("cluster", "root"))
 
 
+def may_not_skip(item: pytest.Item) -> bool:
+    """Return whether a skip would mean that something was not built or installed."""
+    return needs_machine(item) or item.path.is_relative_to(CHART)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what lies below tests/cluster, and give it more time."""
     for item in items:
@@ -47,7 +53,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Turn a skip into a failure where DRASIM_NO_SKIP=1 says that nothing may be missing."""
     report = yield
-    if NO_SKIP and report.skipped and not hasattr(report, "wasxfail") and needs_machine(item):
+    if NO_SKIP and report.skipped and not hasattr(report, "wasxfail") and may_not_skip(item):
         report.outcome = "failed"
         report.longrepr = f"{item.nodeid} was skipped, and DRASIM_NO_SKIP=1 forbids it: {report.longrepr}"
     return report

@@ -7,12 +7,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from hack.bench.figures import CONTESTANTS, DEFAULT, NOISE, OURS, RAISED, Goal, Row
+from hack.bench.figures import CONTESTANTS, DEFAULT, OURS, RAISED, Goal, Row
 from hack.bench.stats import Summary
 
 NOTE = (
-    "Values are medians over all rounds (lowest-highest). The ratio is ours to the Go driver's with raised limits, "
-    "or, where the goal says so, to our own other figure."
+    "Values are medians over all rounds, those of starts over all starts (lowest-highest). The ratio is ours to the Go "
+    "driver's with raised limits, or, where the goal says so, to our own other figure."
 )
 
 
@@ -37,9 +37,8 @@ def goal_text(goal: Goal | None, unit: str) -> str:
         return ""
     if goal.against == "amount":
         return f"{goal.sense} {number(goal.limit)} {unit}"
-    around = f" ±{NOISE:.0%}" if goal.limit in (1 - NOISE, 1 + NOISE) else ""
-    limit = "1" if around else f"{goal.limit:g}"
-    return f"{goal.sense} {limit}x{around}" + (f" of {goal.other}" if goal.other else "")
+    around = f" ±{goal.noise:.0%}" if goal.noise else ""
+    return f"{goal.sense} {goal.limit:g}x{around}" + (f" of {goal.other}" if goal.other else "")
 
 
 def met_text(met: bool | None) -> str:  # noqa: FBT001 - a value to show, not a switch

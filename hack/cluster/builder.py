@@ -134,7 +134,7 @@ def _output() -> Need:
 
 
 def _announce(works: Sequence[Work], go: Go, progress: Progress) -> None:
-    stale = sum(len(work.stale) for work in works)
+    stale = len(different(works))
     links = sum(len(work.product.packages) for work in works)
     size = int(stale * CACHE_PER_PACKAGE)
     check([Need(go.build_cache, size), _output()])
@@ -144,6 +144,20 @@ def _announce(works: Sequence[Work], go: Go, progress: Progress) -> None:
         f"{stale} packages to compile, {links} binaries to link: about {max(minutes, 1):.0f} min, "
         f"{disk:.1f} GiB of disk (kept in {cache_root()} and Go's caches, so the next start compiles nothing)"
     )
+
+
+def different(works: Sequence[Work]) -> set[tuple[str, str]]:
+    """Return what has to be compiled; the standard library is compiled once for all products, with and without cgo."""
+    return {
+        (("cgo" if work.product.cgo else "") if standard(package) else work.product.name, package)
+        for work in works
+        for package in work.stale
+    }
+
+
+def standard(package: str) -> bool:
+    """Tell whether a package is of the standard library: all others begin with a host name."""
+    return "." not in package.partition("/")[0]
 
 
 def estimate(stale: int, links: int, cores: int) -> float:

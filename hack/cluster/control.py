@@ -16,25 +16,33 @@ LIMIT = 107  # bytes of a path that a Unix socket can have
 
 def request(server: Path, /, **fields: object) -> Answer:
     """Send a request and return the answer; an answer with `error` is raised."""
-    with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(TIMEOUT)
-        client.connect(str(server))
-        client.sendall(json.dumps(fields).encode() + b"\n")
-        with client.makefile("r") as lines:
-            line = lines.readline()
-    answer: Answer = json.loads(line or '{"error": "the box ended while it was asked"}')
+    try:
+        answer: Answer = json.loads(_exchange(server, json.dumps(fields)))
+    except (OSError, ValueError) as error:
+        msg = f"the cluster does not answer on {server}: it is just being started or ended ({error})"
+        raise ClusterError(msg) from error
     if "error" in answer:
         raise ClusterError(answer["error"])
     return answer
 
 
+def _exchange(server: Path, line: str) -> str:
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(TIMEOUT)
+        client.connect(str(server))
+        client.sendall(line.encode() + b"\n")
+        with client.makefile("r") as lines:
+            return lines.readline()
+
+
 def listen(path: Path) -> socket.socket:
     """Return the socket on which the box takes requests; only root may write to it."""
     server = socket.socket(socket.AF_UNIX)
-    path.unlink(missing_ok=True)
-    server.bind(str(path))
-    path.chmod(0o600)
+    hidden = path.with_name(".s")
+    server.bind(str(hidden))
+    hidden.chmod(0o600)
     server.listen()
+    hidden.rename(path)  # whoever sees it can connect
     return server
 
 
@@ -52,5 +60,5 @@ def serve(server: socket.socket, handle: Callable[[Answer], Answer]) -> None:
 def _handled(line: str, handle: Callable[[Answer], Answer]) -> Answer:
     try:
         return handle(json.loads(line))
-    except (ClusterError, OSError, ValueError, KeyError) as error:
-        return {"error": str(error)}
+    except Exception as error:  # noqa: BLE001  the caller is told; process 1 must not end by a request
+        return {"error": str(error) or repr(error)}

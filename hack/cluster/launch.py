@@ -76,8 +76,32 @@ def _already_up(state: State, options: Options, progress: Progress) -> bool:
         end = f"python3 -m hack.cluster down --name {state.name}"
         msg = f"cluster {state.name} is up with other options; end it first: {end}"
         raise ClusterError(msg)
+    _await_usable(state)
     progress.say(f"cluster {state.name} is up already")
     return True
+
+
+def _await_usable(state: State) -> None:
+    """Wait for a cluster that somebody else has started, perhaps a moment ago."""
+    end = time.monotonic() + START_WITHIN
+    while True:
+        box = Box.get(state)
+        rows = box.rows() if state.socket.exists() else []
+        if rows and usable(box, rows):
+            return
+        lost = [row for row in rows if row["state"] in ("failed", "stopped")]
+        if lost or time.monotonic() > end:
+            said = [f"{row['component']} {row['state']}" for row in lost]
+            msg = "; ".join([f"cluster {state.name} is up, but not ready", *said])
+            raise ClusterError(msg)
+        time.sleep(0.2)
+
+
+def usable(box: Box, rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Tell whether everything is ready, every node is Ready, and pods can be made."""
+    if any(row["state"] != "ready" for row in rows):
+        return False
+    return len(ready_nodes(box)) == box.plan.nodes and _has_account(box)
 
 
 def _choice(binaries: Mapping[str, Path], options: Options) -> gates.Choice:
@@ -207,7 +231,9 @@ class Start:
         self._refuse_failed()
         self._load_images(box)
         self._tell_ready()
-        return all(row["state"] == "ready" for row in self._rows) and self._nodes_ready(box) and _has_account(box)
+        if all(row["state"] == "ready" for row in self._rows):
+            self._tell_nodes(box)
+        return usable(box, self._rows)
 
     def late(self) -> str:
         """Return what to say when it took too long."""
@@ -238,11 +264,9 @@ class Start:
             if row["state"] == "ready" and name not in self._ready:
                 self._tell(name, "ready")
 
-    def _nodes_ready(self, box: Box) -> bool:
-        ready = ready_nodes(box)
-        for name in sorted(ready - self._ready):
+    def _tell_nodes(self, box: Box) -> None:
+        for name in sorted(ready_nodes(box) - self._ready):
             self._tell(name, "Ready")
-        return len(ready) == self._layout.nodes
 
     def _tell(self, name: str, what: str) -> None:
         self._ready.add(name)

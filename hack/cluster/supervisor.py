@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from hack.cluster import probes
 from hack.cluster.errors import ClusterError
@@ -33,6 +34,22 @@ class Child:
         part = self.component
         known = {"state": self.state, "pid": self.pid, "restarts": self.restarts, "exit": self.exit}
         return {"component": part.name, "node": part.node, "log": part.log, **known}
+
+
+def _spawned(part: Component, argv: list[str]) -> int:
+    """Start a program as the leader of a session, with its output in its log."""
+    return os.posix_spawn(
+        shutil.which(argv[0]) or argv[0],
+        argv,
+        part.env,  # and nothing of the user's, such as a proxy
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, part.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+        setsigdef=[signal.SIGPIPE],  # Python ignores it, and that would be inherited
+    )
 
 
 class Supervisor:
@@ -117,20 +134,12 @@ class Supervisor:
 
     def _spawn(self, child: Child) -> None:
         part = child.component
-        argv = [*self._entering(part.node), *part.argv]
-        child.pid = os.posix_spawn(
-            shutil.which(argv[0]) or argv[0],
-            argv,
-            part.env,  # and nothing of the user's, such as a proxy
-            file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_OPEN, 1, part.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
-                (os.POSIX_SPAWN_DUP2, 1, 2),
-            ],
-            setsid=True,
-            setsigdef=[signal.SIGPIPE],  # Python ignores it, and that would be inherited
-        )
-        child.state, child.exit = STARTING, None
+        try:
+            child.pid = _spawned(part, [*self._entering(part.node), *part.argv])
+            child.state, child.exit = STARTING, None
+        except OSError as error:  # its program is gone, for example; that must not end process 1
+            Path(part.log).write_text(f"cannot be started: {error}\n")
+            child.state = FAILED
 
     def _entering(self, node: int) -> list[str]:
         if node == BOX:

@@ -67,7 +67,7 @@ class Store:
             "--runroot",
             self.root / f"{self.driver}-run",
             "--storage-driver",
-            "vfs",
+            self.driver,
         ]
         return self.commands.run(what, ["buildah", *places, *arguments], folder)
 

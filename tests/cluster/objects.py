@@ -104,8 +104,9 @@ class Space:
         return [event["message"] for event in self.cluster.clients.items("events", *where)]
 
     def delete_pods(self, *names: str) -> None:
-        """Delete Pods and wait until they are gone, which is after Unprepare."""
-        self.cluster.clients.run("delete", "pod", *names, "--namespace", self.name, "--wait", "--timeout", "120s")
+        """Delete Pods, all if none is named, and wait until they are gone, which is after Unprepare."""
+        which = names or ("--all",)
+        self.cluster.clients.run("delete", "pod", *which, "--namespace", self.name, "--wait", "--timeout", "120s")
 
     def events(self, name: str, reason: str | None = None) -> list[str]:
         """Return the messages of all events about an object of that name, of one reason if named."""

@@ -14,7 +14,7 @@ from typing import IO
 
 from hack.cluster.folders import CHECKOUT
 from hack.tour.clients import Failed, Object
-from tests.cluster.objects import device_class, plain
+from tests.cluster.objects import Space, device_class, plain
 from tests.cluster.onnode import PLUGINS, REGISTRY, OnNode
 from tests.cluster.real import NAME, RealCluster
 
@@ -132,9 +132,16 @@ class Outside:
 
 @contextmanager
 def outside(
-    cluster: RealCluster, purpose: str, folder: Path, settings: Mapping[str, str] | None = None
+    cluster: RealCluster,
+    purpose: str,
+    folder: Path,
+    settings: Mapping[str, str] | None = None,
+    space: Space | None = None,
 ) -> Iterator[Outside]:
-    """Run a driver on node 2 with classes for its devices; everything is taken back in the end."""
+    """Run a driver on node 2 with classes for its devices; everything is taken back in the end.
+
+    The Pods in `space` go before the driver: without it they could not end.
+    """
     driver = Outside(cluster, 2, purpose, folder / f"{purpose}.log", settings or {})
     classes = [device_class(place.driver) for place in (driver.gpu, driver.nic)]
     listed = {"apiVersion": "v1", "kind": "List", "items": classes}
@@ -146,6 +153,9 @@ def outside(
     finally:
         if driver.log.exists():
             print(f"log of {purpose}:\n{driver.log.read_text()}")  # shown by pytest when the test fails
+        with suppress(Failed):
+            if space:
+                space.delete_pods()
         with suppress(subprocess.TimeoutExpired):
             driver.end()
         driver.clear()

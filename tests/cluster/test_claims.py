@@ -57,9 +57,10 @@ def test_misspelt_parameters_are_named(real_cluster: RealCluster, space: Space) 
         (message, *_) = real_cluster.wait_for("an event", lambda: space.events("pod", FAILED_PREPARE))
         assert "NodePrepareResources failed for ResourceClaim wrong: opaque parameters: powerLimit: " in message
         assert "powerLimitWatts" in message
+        stored = space.claim("wrong")
         space.delete_pods("pod")
     real_cluster.wait_for("the server refuses it again", lambda: refusal(space, wrong))
-    assert left([OnNode(real_cluster, NODE, GPU)], {"metadata": {"uid": "*"}}) == []
+    assert left([OnNode(real_cluster, NODE, GPU)], stored) == []
 
 
 def test_a_claim_deleted_by_force_is_unprepared(real_cluster: RealCluster, space: Space) -> None:
@@ -82,7 +83,7 @@ def test_a_slow_prepare_is_joined_by_the_next_call(real_cluster: RealCluster, sp
     """The kubelet's call ends before the hardware is ready; the next call waits for the same work, and the Pod runs."""
     profile = tmp_path / "slow.yaml"
     profile.write_text(yaml.safe_dump({"roots": [{"gpus": 1, "nics": 1}], "stepSeconds": SLOW}))
-    with outside(real_cluster, "slow", tmp_path, {"simulation.profile": str(profile)}) as driver:
+    with outside(real_cluster, "slow", tmp_path, {"simulation.profile": str(profile)}, space) as driver:
         gpu = driver.gpu
         space.create(claim("slow", {gpu.driver: 1}, {gpu.driver: LIMITED}), pod("pod", "slow", NODE))
         (message, *_) = real_cluster.wait_for("an event", lambda: space.events("pod", FAILED_PREPARE), within=90)
@@ -95,7 +96,7 @@ def test_a_slow_prepare_is_joined_by_the_next_call(real_cluster: RealCluster, sp
         slow = space.claim("slow")
         space.delete_pods("pod")
         assert left([gpu], slow) == []
-        assert driver.machine()["settings"] == {}
+        assert "settings" not in driver.machine()
 
 
 def test_a_failed_unprepare_is_told(real_cluster: RealCluster, space: Space) -> None:

@@ -20,6 +20,7 @@ from hack.cluster import cgroups
 from hack.cluster.folders import CHECKOUT, State
 from hack.cluster.images import Image, archive
 from hack.cluster.node import SYSCTLS
+from hack.cluster.ownership import own
 from tests.cluster.launching import (
     BUILD_LIMIT,
     LIMIT,
@@ -281,12 +282,21 @@ def test_launcher_that_ends_early_leaves_nothing(number: int) -> None:
 
 @pytest.mark.usefixtures("alone")
 def test_two_launchers_do_not_disturb_each_other() -> None:
-    """A second `up` or `down` while a cluster starts is refused or waits; the first one's cluster comes up."""
-    first = subprocess.Popen(command("up"), cwd=CHECKOUT, stderr=subprocess.DEVNULL)
-    wait_until(STATE.logs.exists)
-    assert "just being started" in launcher("up", code=1)
-    assert first.wait(LIMIT) == 0
-    assert status()["ready"]
+    """A second `up` while a cluster starts waits for it, and neither takes anything from the other."""
+    first = start_up()
+    assert "up already" in launcher("up")
+    told = status()
+    assert (first.wait(LIMIT), told["ready"]) == (0, True)
+    assert status() == told
+
+
+@pytest.mark.usefixtures("alone")
+def test_cluster_that_another_process_prepares_is_left_alone() -> None:
+    """In the moment before the box exists, another launcher neither starts nor cleans anything."""
+    with own(STATE):
+        assert "just being started or ended" in launcher("up", code=1)
+        assert "just being started or ended" in launcher("down", code=1)
+    launcher("down")
 
 
 @pytest.mark.usefixtures("alone")
@@ -351,6 +361,21 @@ def test_unable_machine_is_code_3(prefix: list[str], env: dict[str, str], says: 
         )
         assert (done.returncode, done.stderr.count("\n")) == (3, 1), done.stderr
         assert says in done.stderr
+
+
+def test_full_disk_is_code_3_before_anything_is_compiled() -> None:
+    """A build that does not fit on the disk is refused at its start, with the room it needs and the room there is."""
+    line = 'mount -t tmpfs -o size=200m tmpfs /mnt; DRASIM_CACHE=/mnt/own GOCACHE=/mnt/go exec "$@"'
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", line, "-", *command("build")],
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 3, done.stderr
+    assert re.search(r"GiB are needed for /mnt/go, /mnt/own, 0.2 GiB are free$", done.stderr.strip())
+    assert "compile" not in done.stderr
 
 
 @pytest.mark.usefixtures("alone")

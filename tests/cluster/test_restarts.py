@@ -64,7 +64,7 @@ def test_a_killed_driver_finds_its_claims_again(real_cluster: RealCluster, space
     real_cluster.wait_for("the driver's container is started again", again, within=120)
     assert [place.prepare(kept) for place in places] == answers
     assert [name for answer in answers for name in cdi_ids(answer)] == [
-        name for place in places for device in place.record(uid)["devices"] for name in device["cdi_ids"]
+        name for place in places for device in place.record(uid)["devices"] for name in device["cdiIds"]
     ]
     assert (identity(space.pod("pod")), left(places, kept)) == (before, files)
     space.delete_pods("pod")
@@ -103,7 +103,7 @@ def test_a_restarted_kubelet_disturbs_no_pod(real_cluster: RealCluster, space: S
 
 def test_a_rebooted_node_prepares_again(real_cluster: RealCluster, space: Space, tmp_path: Path) -> None:
     """Another boot id, an empty CDI directory, a machine that forgot its settings: the next Prepare makes it all."""
-    with outside(real_cluster, "reboot", tmp_path) as driver:
+    with outside(real_cluster, "reboot", tmp_path, space=space) as driver:
         places = driver.gpu, driver.nic
         space.create(claim("kept", dict.fromkeys([p.driver for p in places], 1), {driver.gpu.driver: LIMITED}))
         space.started("before", "kept", NODE)
@@ -130,7 +130,7 @@ def check_made_again(driver: Outside, kept: Object, first: Seen, space: Space) -
     """The same devices with the same settings, made in this boot."""
     uid = kept["metadata"]["uid"]
     assert space.printed("after").variables == first.variables
-    assert [place.record(uid)["boot_id"] for place in (driver.gpu, driver.nic)] == ["second-boot"] * 2
+    assert [place.record(uid)["bootId"] for place in (driver.gpu, driver.nic)] == ["second-boot"] * 2
     (settings,) = driver.machine()["settings"].values()
     assert (driver.machine()["bootID"], settings) == ("second-boot", {uid: {"powerLimitWatts": 300}})
     assert devices(space.claim("kept")) == devices(kept)

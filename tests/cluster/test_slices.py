@@ -152,7 +152,7 @@ def test_300_gpus_are_split_into_slices(real_cluster: RealCluster, space: Space,
     """At most 64 devices a slice, one complete pool; one GPU and 32 GPUs can be had from it."""
     profile = tmp_path / "many.yaml"
     profile.write_text(yaml.safe_dump({"roots": [{"numaNode": 0, "gpus": 4, "nics": 1, "count": 75}]}))
-    with outside(real_cluster, "many", tmp_path, {"simulation.profile": str(profile)}) as driver:
+    with outside(real_cluster, "many", tmp_path, {"simulation.profile": str(profile)}, space) as driver:
         gpu = driver.gpu.driver
         real_cluster.wait_for("a complete pool", lambda: complete(driver.slices(gpu)))
         slices = driver.slices(gpu)

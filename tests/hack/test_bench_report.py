@@ -52,8 +52,9 @@ def test_numbers_have_three_digits(value: float, text: str) -> None:
         (None, ""),
         (Goal("amount", 0.25), "≤ 0.25 s"),
         (Goal("go", 2.5, "≥"), "≥ 2.5x"),
-        (Goal("go", 1.1), "≤ 1x ±10%"),
-        (Goal("own", 0.9, "≥", other="rate-128"), "≥ 1x ±10% of rate-128"),
+        (Goal("go", 0.9), "≤ 0.9x"),
+        (Goal("go", 1, noise=0.1), "≤ 1x ±10%"),
+        (Goal("own", 1, "≥", "rate-128", 0.1), "≥ 1x ±10% of rate-128"),
     ],
 )
 def test_goals_in_words(goal: Goal | None, text: str) -> None:

@@ -2,7 +2,8 @@
 
 import io
 
-from hack.cluster.builder import estimate
+from hack.cluster.builder import Work, different, estimate
+from hack.cluster.products import PRODUCTS
 from hack.cluster.progress import Progress, Tally, bar
 
 
@@ -51,6 +52,14 @@ def test_terminal_line_gives_way_to_text() -> None:
     progress.say("done")
     assert "█░" in out.getvalue()
     assert out.getvalue().endswith("\r\x1b[Kdone\n")
+
+
+def test_standard_library_counts_once() -> None:
+    """Packages that several products share are counted once, and products with cgo have their own."""
+    by_name = {product.name: product for product in PRODUCTS}
+    stale = frozenset({"fmt", "golang.org/x/net"})
+    works = [Work(by_name[name], stale) for name in ("kube", "etcd", "runc")]
+    assert len(different(works)) == 2 + 3
 
 
 def test_estimate_grows_with_the_work() -> None:

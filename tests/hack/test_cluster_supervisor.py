@@ -74,6 +74,13 @@ def test_component_that_never_was_ready_fails(make: Make, tmp_path: Path) -> Non
     assert (tmp_path / "bad.log").read_text() == "unknown flag\n"
 
 
+def test_missing_program_fails_alone(make: Make, tmp_path: Path) -> None:
+    """A component whose program does not exist fails with that reason, and the others go on."""
+    gone = Component("gone", ("/no/such/program",), str(tmp_path / "gone.log"), "unix:/nowhere")
+    until(make(gone, server(tmp_path, "a")), gone="failed", a="ready")
+    assert "No such file" in (tmp_path / "gone.log").read_text()
+
+
 def test_crashed_component_comes_back(make: Make, tmp_path: Path) -> None:
     """A component that dies after it was ready is started again and counted."""
     supervisor = make(server(tmp_path, "a"))
