@@ -22,13 +22,14 @@ def main() -> None:
 
 def execute(arguments: Sequence[str], env: Mapping[str, str]) -> int:
     """Run one command and return the exit code; what went wrong is written to stderr, one line each."""
-    found: list[PluginError] = []
+    found: list[Exception] = []
     try:
         _dispatch(arguments, env)
-    except* PluginError as errors:
+        sys.stdout.flush()
+    except* (PluginError, OSError) as errors:
         found.extend(_leaves(errors))
-    for error in found:
-        print(f"drasim: {error}", file=sys.stderr)
+    for line in dict.fromkeys(f"drasim: {error}" for error in found):  # both drivers may say the same
+        print(line, file=sys.stderr)
     if any(isinstance(error, ConfigError) for error in found):
         return BAD_INPUT
     return FAILED if found else DONE
@@ -46,7 +47,7 @@ def _dispatch(arguments: Sequence[str], env: Mapping[str, str]) -> None:
         app(list(arguments), prog_name="drasim", standalone_mode=True)
 
 
-def _leaves(group: BaseExceptionGroup[PluginError]) -> Iterator[PluginError]:
+def _leaves(group: BaseExceptionGroup[Exception]) -> Iterator[Exception]:
     for error in group.exceptions:
         if isinstance(error, BaseExceptionGroup):
             yield from _leaves(error)

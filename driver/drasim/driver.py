@@ -64,7 +64,8 @@ class Driver:
         state: what was seen of the hardware.
         inventory: what can be prepared; None before the first look.
         server: the sockets, once they listen.
-        problem: what keeps the hardware from being looked at or its static CDI spec from being written.
+        problem: what keeps the hardware from being looked at, its static CDI spec from being written or the claims'
+            records from being read.
     """
 
     def __init__(self, hardware: Hardware, config: Config, boot_id: str, instance: str) -> None:
@@ -116,17 +117,18 @@ class Driver:
         )
 
     async def _look(self) -> None:
-        """Follow the hardware until cancelled."""
-        await self._sweep()
+        """Follow the hardware until cancelled; what keeps the records from being read is told until it is gone."""
+        trouble = await self._sweep()
         while True:
             try:
                 async for observation in self._hardware.watch():
-                    self._saw(observation)
+                    trouble = trouble and await self._sweep()
+                    self._saw(observation, trouble)
             except HardwareError as error:
                 self.problem.set(str(error))
             await asyncio.sleep(LOOK_AGAIN)
 
-    def _saw(self, observation: Observation) -> None:
+    def _saw(self, observation: Observation, trouble: str | None) -> None:
         """Bring everything up to date with one look. A spec that cannot be written is tried again at the next look."""
         state = fold(self.state.value, observation)
         inventory = self.inventory.value
@@ -138,7 +140,7 @@ class Driver:
                 return
         self.state.set(state)
         self.health.set(self._report(state, inventory))
-        self.problem.set(None)
+        self.problem.set(trouble)
 
     def _offer(self, state: NodeState) -> Inventory:
         """Offer the devices that are there: first to containers, then to Prepare, then to the scheduler."""
@@ -162,8 +164,10 @@ class Driver:
             for device in inventory.devices
         )
 
-    async def _sweep(self) -> None:
+    async def _sweep(self) -> str | None:
+        """Clear what a crash left; returns why that is not possible, and then Prepare will not be either."""
         try:
             await self.preparer.sweep()
-        except ClaimError as error:  # the records cannot be read now; each call will try again and say so
-            self.problem.set(str(error))
+        except (ClaimError, SetupError) as error:
+            return str(error)
+        return None

@@ -16,11 +16,10 @@ from dra_plugin.observe import CallDone, FieldsDropped, Observation, PoolSynced,
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-__all__ = ["BUCKETS", "CONTENT_TYPE", "Gauge", "Metrics"]
+__all__ = ["BUCKETS", "Gauge", "Metrics"]
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 45.0)
 """Upper bounds in seconds; the kubelet gives a call 45."""
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Gauge(msgspec.Struct, frozen=True):

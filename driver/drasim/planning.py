@@ -88,11 +88,7 @@ def _published(result: Result, inventory: Inventory) -> Published:
 
 def _settings(claim: Claim, results: tuple[Result, ...], inventory: Inventory) -> dict[str, Setting]:
     """Return the settings that were asked for, by the parameters' names; what nobody asked for is not in it."""
-    parameters = [entry for result in results for entry in config_for(claim, result)]
-    if not parameters:
-        return {}
-    settings: dict[str, Setting] = msgspec.to_builtins(settings_for(inventory.kind, parameters))
-    return settings
+    return settings_for(inventory.kind, [entry for result in results for entry in config_for(claim, result)])
 
 
 def _refuse_double_use(claim: Claim, device: PlannedDevice, pool: str, held: Held) -> None:

@@ -84,6 +84,8 @@ class Preparer:
         """Remove claim specs that no record knows (left by a crash), and learn which records are damaged."""
         async with self._held() as held:
             kind = claim_kind(self._driver)
+            self._stores.cdi.clear_scraps(kind)
+            self._stores.cdi.clear_scraps(static_kind(self._driver))
             for uid in self._stores.cdi.claims(kind) - held.records.keys() - held.damaged.keys():
                 self._stores.cdi.remove_claim(kind, uid)
 

@@ -29,7 +29,7 @@ class DriverStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         published: its slices are what they should be, or another instance sees to that.
         publishing: what keeps slices from being published, by pool.
         cluster: what keeps the API server from being read, or None.
-        hardware: what keeps the hardware from being looked at, or None.
+        hardware: what keeps the hardware from being looked at, or its CDI spec and records from being used; or None.
         devices: number of devices; None before the first look.
         prepared: number of claims on record.
         damaged: claims whose records cannot be read (UID to reason); their devices are refused until settled.

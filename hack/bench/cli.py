@@ -17,6 +17,9 @@ from hack.bench.inside import say
 from hack.bench.plan import Plan
 
 NODE = "node1"
+QUIET = 0.5
+"""Processes that want to run, on average: more, and something else is at work here."""
+SAMPLES = programs.BUILD / "samples.json"
 DONE, FAILED, BAD_INPUT, UNABLE = 0, 1, 2, 3
 
 
@@ -68,6 +71,9 @@ def _run(asked: argparse.Namespace, wanted: Plan) -> int:
     print(
         "built yet (Go driver: 2 min; Kubernetes: 10 min). Anything else that runs here meanwhile shows in the figures."
     )
+    load = os.getloadavg()[0]
+    if load > QUIET:
+        print(f"warning: the machine is busy (load {load:.1f}); ratios may still be read, amounts may not")
     programs.BUILD.mkdir(parents=True, exist_ok=True)
     say("laying out our driver as in its image")
     programs.drasim(asked.python)
@@ -76,8 +82,10 @@ def _run(asked: argparse.Namespace, wanted: Plan) -> int:
     orders = {"node": NODE, "folder": str(programs.BUILD), "plan": plan.as_json(wanted)}
     programs.machine(wanted.machine)
     with cluster(asked.cluster, keep=asked.keep) as kubeconfig:
-        _measure(asked.cluster, {**orders, "kubeconfig": kubeconfig})
-    return _report(asked, wanted)
+        complete = _measure(asked.cluster, {**orders, "kubeconfig": kubeconfig})
+    if SAMPLES.is_file():
+        _report(asked, wanted, {"complete": complete, "load_before": load})
+    return DONE if complete else FAILED
 
 
 @contextmanager
@@ -97,25 +105,29 @@ def _launcher(command: str, name: str) -> list[str]:
     return [sys.executable, "-m", "hack.cluster", command, "--name", name]
 
 
-def _measure(name: str, orders: dict[str, Any]) -> None:
+def _measure(name: str, orders: dict[str, Any]) -> bool:
+    """Measure in the node, which writes what it knows as it goes; tell whether it came to the end."""
+    SAMPLES.unlink(missing_ok=True)
     path = programs.BUILD / "orders.json"
     path.write_text(json.dumps(orders))
     for log in programs.BUILD.glob("*.log"):
         log.unlink()
     command = [*_launcher("exec", name), "--node", "1", "--", sys.executable, "-m", "hack.bench.inside", str(path)]
-    subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": str(programs.ROOT)})
+    environment = {**os.environ, "PYTHONPATH": str(programs.ROOT)}
+    return subprocess.run(command, check=False, env=environment).returncode == 0
 
 
-def _report(asked: argparse.Namespace, wanted: Plan) -> int:
-    measured = json.loads((programs.BUILD / "samples.json").read_text())
+def _report(asked: argparse.Namespace, wanted: Plan, about: dict[str, Any]) -> None:
+    measured = json.loads(SAMPLES.read_text())
     rows = figures.judge(measured["samples"])
     report.show(rows)
     for name, errors in measured["failures"].items():
         for error, count in errors.items():
             print(f"{name}: {count} calls failed: {error}")
-    about: dict[str, Any] = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "machine": platform.platform()}
-    about |= {"cpus": os.cpu_count(), "plan": plan.as_json(wanted)}
+    about |= {"at": datetime.now(UTC).isoformat(timespec="seconds"), "machine": platform.platform()}
+    about |= {"cpus": os.cpu_count(), "load_after": os.getloadavg()[0], "plan": plan.as_json(wanted)}
     asked.json.parent.mkdir(parents=True, exist_ok=True)
     asked.json.write_text(json.dumps({**about, "figures": report.plain(rows), **measured}, indent=1))
     print(f"all values: {asked.json}; the drivers' logs: {programs.BUILD}")
-    return DONE
+    if not about["complete"]:
+        print("error: not everything was measured; the reason stands above", file=sys.stderr)

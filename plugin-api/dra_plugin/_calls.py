@@ -42,6 +42,7 @@ class Calls:
         self._group = group
         self._last: dict[str, Begun] = {}
         self._tasks: set[asyncio.Task[Outcome[Any]]] = set()
+        self._cancelled = False
 
     @property
     def in_flight(self) -> int:
@@ -57,6 +58,8 @@ class Calls:
         if last is not None and last.operation == operation:
             return last.task
         task = self._group.create_task(_ordered(last, work), name=f"{operation} {uid}")
+        if self._cancelled:  # a call that slipped in while the server closes
+            task.cancel()
         mine = self._last[uid] = Begun(operation, task)
         self._tasks.add(task)
         task.add_done_callback(lambda _: self._ended(uid, mine))
@@ -74,7 +77,8 @@ class Calls:
         return True
 
     def cancel(self) -> None:
-        """Cancel what still runs; whoever waits is told that the driver stops."""
+        """Cancel what still runs, and what is asked for from now on; whoever waits is told that the driver stops."""
+        self._cancelled = True
         for task in self._tasks:
             task.cancel()
 

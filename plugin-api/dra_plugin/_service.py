@@ -23,7 +23,7 @@ from dra_plugin._proto import dra_v1_pb2 as dra_pb
 from dra_plugin._proto import pluginregistration_v1_pb2 as registration_pb
 from dra_plugin.claims import RESOURCE_CLAIM, Claim, ClaimRef, ResourceClaim, main_request
 from dra_plugin.cluster import Cluster
-from dra_plugin.errors import ClaimError, Retryable
+from dra_plugin.errors import ClaimError, PluginError, Retryable
 from dra_plugin.health import DeviceHealth, Health, HealthReport
 from dra_plugin.latest import Latest, follow
 from dra_plugin.observe import CallDone, ClaimFailed, Observer
@@ -193,7 +193,11 @@ class Registration:
     ) -> registration_pb.RegistrationStatusResponse:
         """Take note of what came of the registration. The kubelet tries a refused one again by itself."""
         if request.plugin_registered:
-            self._announce()  # an error here fails the call, and the kubelet starts over
+            try:
+                self._announce()
+            except PluginError as error:
+                self.refusal.set(str(error))
+                raise  # fails the call, and the kubelet starts over
         else:
             LOG.warning("the kubelet refused to register %s: %s", self._info.name, request.error)
         self._accepted = request.plugin_registered
@@ -258,10 +262,11 @@ class HealthService:
             async for report, stopping in states:
                 if stopping:
                     return
-                fresh = due(report, sent, time.time(), repeat=loop.time() >= beat)
-                if fresh or loop.time() >= beat:
+                repeat = loop.time() >= beat
+                beat = loop.time() + HEARTBEAT if repeat else beat  # news of one device puts off no other's
+                fresh = due(report, sent, time.time(), repeat=repeat)
+                if fresh or repeat:
                     sent.update({(each.pool, each.device): each for each in fresh})
-                    beat = loop.time() + HEARTBEAT
                     yield fresh
 
 
@@ -295,7 +300,8 @@ def verified(claim: Claim, devices: tuple[PreparedDevice, ...]) -> tuple[Prepare
     for device in devices:
         requests = allowed.get((device.pool, device.device, device.share_id))
         if requests is None:
-            raise ClaimError(f"driver bug: {device.pool}/{device.device} is not in the allocation of {claim.ref}")
+            where = f"the allocation of {claim.ref} with share ID {device.share_id}"
+            raise ClaimError(f"driver bug: {device.pool}/{device.device} is not in {where}")
         if unknown := {main_request(each) for each in device.requests} - requests:
             raise ClaimError(f"driver bug: {device.device} was not allocated for request {', '.join(sorted(unknown))}")
     return devices

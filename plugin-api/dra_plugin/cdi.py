@@ -141,13 +141,24 @@ class CdiFolder:
             raise ClaimError(f"CDI spec {path} cannot be removed: {error.strerror or error}") from error
 
     def claims(self, kind: str) -> frozenset[str]:
-        """Return the UIDs of the claims that have a spec of this kind."""
+        """Return the UIDs of the claims that have a spec of this kind. Raises SetupError."""
         prefix = _stem(kind) + "_"
-        try:
-            names = [path.name for path in self._path.iterdir()]
-        except FileNotFoundError:
-            return frozenset()
+        names = [path.name for path in self._listed()]
         return frozenset(n[len(prefix) : -len(_SUFFIX)] for n in names if n.startswith(prefix) and n.endswith(_SUFFIX))
+
+    def clear_scraps(self, kind: str) -> None:
+        """Remove what processes that were killed while writing specs of this kind left. Raises SetupError."""
+        for path in self._listed():
+            if path.name.startswith(f".{_stem(kind)}") and files.is_old(path):
+                path.unlink(missing_ok=True)
+
+    def _listed(self) -> list[Path]:
+        try:
+            return list(self._path.iterdir())
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise SetupError(f"CDI folder {self._path} cannot be read: {error.strerror or error}") from error
 
     def resolves(self, ids: Iterable[str]) -> bool:
         """Tell whether each id is in a file of ours that stands in the folder now. One stat for a static id."""

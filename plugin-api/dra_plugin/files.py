@@ -9,16 +9,27 @@ import errno
 import os
 import secrets
 import socket
+import time
 from pathlib import Path
 
 from dra_plugin.errors import SetupError
 
-__all__ = ["SOCKET_PATH_LIMIT", "clear_stale_socket", "is_listening", "read_boot_id", "remove", "write_atomically"]
+__all__ = [
+    "SOCKET_PATH_LIMIT",
+    "clear_stale_socket",
+    "is_listening",
+    "is_old",
+    "read_boot_id",
+    "remove",
+    "write_atomically",
+]
 
 SOCKET_PATH_LIMIT = 107  # bytes: sockaddr_un.sun_path holds 108 with the closing zero
 
 
-def write_atomically(path: Path, data: bytes, *, sync: bool = True, checked: bool = False) -> None:
+def write_atomically(
+    path: Path, data: bytes, *, sync: bool = True, checked: bool = False, settled: bool = True
+) -> None:
     """Replace ``path`` by ``data`` so that a reader sees the old content or the new one, nothing between.
 
     With ``sync`` the content is on the disk before it gets its name, and the name is on the disk when this returns:
@@ -28,6 +39,8 @@ def write_atomically(path: Path, data: bytes, *, sync: bool = True, checked: boo
     ``checked`` says that readers find out cut content by themselves (a checksum). A new file then gets its name before
     both fsyncs, which is one commit of the file system's journal instead of two: 0.3 ms instead of 0.55 on a quiet
     disk. What holds after the return is the same; a power loss before it may leave the name with cut content.
+
+    Without ``settled`` a power loss soon after the return may bring back the old file, whole: the folder is not synced.
 
     The temporary file stands in the same folder under a name with a leading dot. Raises OSError.
     """
@@ -46,7 +59,7 @@ def write_atomically(path: Path, data: bytes, *, sync: bool = True, checked: boo
         raise
     finally:
         os.close(descriptor)
-    if sync:
+    if sync and settled:
         _sync_folder(path.parent)
 
 
@@ -72,12 +85,20 @@ def read_boot_id(path: Path) -> str:
     return text
 
 
+def is_old(path: Path, seconds: float = 60.0) -> bool:
+    """Tell whether the file was last written so many seconds ago; False when it is gone."""
+    try:
+        return time.time() - path.stat().st_mtime > seconds
+    except OSError:
+        return False
+
+
 def is_listening(path: Path) -> bool:
-    """Tell whether a process accepts connections on this Unix socket; never waits."""
+    """Tell whether somebody may listen on this Unix socket: false only when it refuses a connection; never waits."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)  # noqa: FBT003 - the socket module's own signature
         code = probe.connect_ex(os.fspath(path))
-    return code in (0, errno.EAGAIN, errno.EINPROGRESS)  # EAGAIN: the backlog of a living listener is full
+    return code not in (errno.ECONNREFUSED, errno.ENOENT)  # a full backlog, or no permission, is no death
 
 
 def clear_stale_socket(path: Path) -> bool:

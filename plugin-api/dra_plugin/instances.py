@@ -3,7 +3,8 @@
 An instance holds a ``flock`` on a file of its own, ``<folder>/<instance>``, with its number in it: one more than any
 it found when the kubelet registered it first. A file that nobody locks belonged to a dead process and is removed. The
 right to publish is one more ``flock``, ``<folder>/.newest``: the older instance lets go of it as soon as it sees a
-newer one, and only then the newer one is told so. So two never publish at once; a process that dies frees both.
+newer one, and only then the newer one is told so. So two never publish at once; a process that dies frees both. An
+instance whose file vanished (somebody cleaned the folder) enters again, and takes the right anew.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from dra_plugin.latest import Latest
 
 __all__ = ["Instance"]
 
-_PERIOD = 0.25  # seconds between two looks at the folder
+_PERIOD = 0.5  # seconds between two looks at the folder
 
 
 class Instance:
@@ -42,37 +43,34 @@ class Instance:
         if self._closed:
             return
         try:
-            if self._own is None:
+            if not self._number:
                 self._number = max((number for number, _ in self._others()), default=0) + 1
-                self._own = self._enter()
             self._look()
         except OSError as error:
+            self._number = self._number if self._own is not None else 0  # no instance without a file
             raise SetupError(f"instance file in {self._folder} cannot be written: {error.strerror or error}") from error
 
     async def run(self) -> None:
         """Follow the others until cancelled."""
         while True:
             await asyncio.sleep(_PERIOD)
-            if self._own is not None:
-                with contextlib.suppress(OSError):  # the folder is gone: keep what is known, look again
+            if self._number and not self._closed:
+                with contextlib.suppress(OSError):  # a full disk, perhaps: keep what is known, look again
                     self._look()
 
     def close(self) -> None:
         """Withdraw for good: the next instance may publish."""
         self._closed = True
-        self.newest.set(False)
-        if self._own is not None:
-            path = self._folder / self._name
+        if self._is_known():
             with contextlib.suppress(OSError):
-                if path.stat().st_ino == os.fstat(self._own).st_ino:
-                    path.unlink()
-            os.close(self._own)
-            self._own = None
-        self._let_go()
+                (self._folder / self._name).unlink()
+        self._leave()
 
     def _look(self) -> None:
+        if not self._is_known():  # for the first time, or somebody cleaned the folder
+            self._leave()
+            self._own = self._enter()
         if any(other > (self._number, self._name) for other in self._others()):
-            self.newest.set(False)
             self._let_go()
             return
         if self._right is None:
@@ -82,12 +80,23 @@ class Instance:
     def _enter(self) -> int:
         """Create our file, locked before it can be seen; returns its descriptor."""
         self._folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+        path = self._folder / self._name
+        dead = _lock(path, create=False)
+        if dead is not None:
+            os.close(dead)
+        elif path.exists():
+            raise BlockingIOError(f"another live instance has the same name {self._name}")
         hidden = self._folder / f".{secrets.token_hex(4)}"
         descriptor = _lock(hidden)
         if descriptor is None:
             raise BlockingIOError(f"{hidden} is locked")
-        os.write(descriptor, b"%d\n" % self._number)
-        hidden.replace(self._folder / self._name)
+        try:
+            os.write(descriptor, b"%d\n" % self._number)
+            hidden.replace(path)
+        except OSError:
+            os.close(descriptor)
+            hidden.unlink(missing_ok=True)
+            raise
         return descriptor
 
     def _others(self) -> Iterator[tuple[int, str]]:
@@ -99,10 +108,28 @@ class Instance:
             if descriptor is None:
                 yield _number(path), path.name
                 continue
-            path.unlink(missing_ok=True)  # while we hold its lock nobody else can own it
-            os.close(descriptor)
+            try:
+                path.unlink(missing_ok=True)
+            finally:
+                os.close(descriptor)
+
+    def _is_known(self) -> bool:
+        """Tell whether our file stands where the others look."""
+        try:
+            return self._own is not None and (self._folder / self._name).stat().st_ino == os.fstat(self._own).st_ino
+        except OSError:
+            return False
+
+    def _leave(self) -> None:
+        """Be no instance any more, as far as the others can see."""
+        self._let_go()
+        if self._own is not None:
+            os.close(self._own)
+            self._own = None
 
     def _let_go(self) -> None:
+        """Publish no more, then let another one."""
+        self.newest.set(False)
         if self._right is not None:
             os.close(self._right)
             self._right = None

@@ -42,13 +42,14 @@ class FileLock:
 
         ``timeout`` is in seconds, for tasks and processes together. Raises ClaimError when it passes.
         """
+        deadline = asyncio.get_running_loop().time() + timeout
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout_at(deadline):
                 await self._tasks.acquire()
         except TimeoutError:
             raise ClaimError(f"another call holds {self._path} for more than {timeout:g} s") from None
         try:
-            self._descriptor = await self._locked(asyncio.get_running_loop().time() + timeout, timeout)
+            self._descriptor = await self._locked(deadline, timeout)
             counter = self._counter(self._descriptor)
             unchanged, self._seen = counter == self._seen, counter
             yield unchanged
@@ -63,7 +64,13 @@ class FileLock:
         if self._descriptor is None:
             raise RuntimeError(f"{self._path} is not held")
         self._seen = (self._counter(self._descriptor) + 1) % 2 ** (8 * _COUNTER_BYTES)
-        os.pwrite(self._descriptor, self._seen.to_bytes(_COUNTER_BYTES), 0)
+        try:
+            os.pwrite(self._descriptor, self._seen.to_bytes(_COUNTER_BYTES), 0)
+        except OSError as error:  # a full disk, perhaps
+            raise self._unusable(error) from error
+
+    def _unusable(self, error: OSError) -> ClaimError:
+        return ClaimError(f"lock file {self._path} cannot be used: {error.strerror or error}")
 
     def _release(self) -> None:
         if self._descriptor is not None:
@@ -83,7 +90,10 @@ class FileLock:
 
     def _try(self) -> int | None:
         """Return a locked descriptor of the file that stands at the path now, or None."""
-        descriptor = self._open()
+        try:
+            descriptor = self._open()
+        except OSError as error:
+            raise self._unusable(error) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.fstat(descriptor).st_nlink:  # else somebody removed the file: others will lock a new one

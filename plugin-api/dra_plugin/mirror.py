@@ -46,6 +46,7 @@ class Mirror(Generic[T]):
         self._tombstones: dict[str, int] = {}  # UID -> resource version of its deletion
         self._since: str | None = None
         self._failures = 0
+        self._standing = float("inf")  # the time from which the watch stands
 
     def learn(self, obj: T) -> None:
         """Fold in an object that the server returned, unless something newer is known of it."""
@@ -63,13 +64,13 @@ class Mirror(Generic[T]):
     async def run(self) -> None:
         """List, then watch; again and again, with back-off, until cancelled."""
         while True:
-            started = _now()
+            self._standing = float("inf")
             try:
                 await self._pass()
-                self._failures = 0 if _now() - started >= _STEADY else self._failures + 1
+                self._failures = 0 if self._was_steady() else self._failures + 1
                 delay = 0.0 if self._failures == 0 else self._delay(None)
             except ClusterError as error:
-                delay = self._failed(error, _now() - started)
+                delay = self._failed(error)
             await asyncio.sleep(delay)
 
     async def _pass(self) -> None:
@@ -78,8 +79,13 @@ class Mirror(Generic[T]):
             self._since = await self._list()
         async with aclosing(self._cluster.watch(self._kind, self._since, self._selector)) as changes:
             async for change in changes:
+                self._standing = min(self._standing, _now())
                 self.error.set(None)
                 self._fold(change)
+
+    def _was_steady(self) -> bool:
+        """Tell whether the watch stood for a while; a request that took long to fail did not."""
+        return _now() - self._standing >= _STEADY
 
     async def _list(self) -> str:
         listing = await self._cluster.list(self._kind, self._selector)
@@ -107,13 +113,13 @@ class Mirror(Generic[T]):
         if known is not None and _uid(known) == uid and _version(known) <= version:
             self.objects.set({other: obj for other, obj in self.objects.value.items() if other != key})
 
-    def _failed(self, error: ClusterError, lasted: float) -> float:
+    def _failed(self, error: ClusterError) -> float:
         """Note the error; return the seconds to wait."""
         if isinstance(error, Expired | Rejected):
             self._since = None  # what the watch started from, or the request itself, is no good: list again
         if not isinstance(error, Expired):
             self.error.set(str(error))
-        self._failures = 1 if lasted >= _STEADY else self._failures + 1
+        self._failures = 1 if self._was_steady() else self._failures + 1
         return self._delay(error.retry_after if isinstance(error, Retryable) else None)
 
     def _delay(self, retry_after: float | None) -> float:

@@ -64,7 +64,7 @@ class PoolCorrected(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class FieldsDropped(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The server removed fields whose feature gate is off: the gates to switch on, for people."""
+    """The server did not keep these fields; ``gates``: the feature gates to switch on, as far as known, for people."""
 
     driver: str
     pool: str

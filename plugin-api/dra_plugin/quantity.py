@@ -50,7 +50,9 @@ def _parse(text: str) -> Decimal:
     if not match:
         raise ValueError(f"not a quantity: {text!r} (allowed: a number and one of Ki Mi Gi Ti Pi Ei n u m k M G T P E)")
     number, binary, decimal, exponent = match.groups()
-    amount = Decimal(number)
-    if binary:
-        return amount * _BINARY[binary]
-    return amount.scaleb(int(exponent) if exponent else _DECIMAL.get(decimal, 0))
+    try:
+        if binary:
+            return Decimal(number) * _BINARY[binary]
+        return Decimal(number).scaleb(int(exponent) if exponent else _DECIMAL.get(decimal, 0))
+    except ArithmeticError:
+        raise ValueError(f"not a quantity: {text!r} is beyond any amount") from None

@@ -42,6 +42,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -229,7 +230,7 @@ class Lease(Value, frozen=True, kw_only=True):
     spec: LeaseSpec
 
 
-class Kind(msgspec.Struct, Generic[T], frozen=True):
+class Kind(msgspec.Struct, Generic[T_co], frozen=True):
     """One kind of API object: where it lives and how it is decoded."""
 
     group: str
@@ -237,7 +238,7 @@ class Kind(msgspec.Struct, Generic[T], frozen=True):
     plural: str
     name: str
     namespaced: bool
-    type: type[T]
+    type: type[T_co]
 
     @property
     def api_version(self) -> str:

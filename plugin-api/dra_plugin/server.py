@@ -17,7 +17,6 @@ import logging
 import os
 import re
 import secrets
-import time
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -47,7 +46,7 @@ __all__ = ["Server", "Settings", "serving", "socket_paths"]
 _LOG = logging.getLogger(__name__)
 _LOOK = 1.0  # seconds between two looks whether the sockets are still in their place
 _FLUSH = 1.0  # seconds in which answers that are ready still leave
-_HIDDEN = re.compile(r"\.dra-[0-9a-f]{8}")  # a socket before it gets its name
+_NAMELESS = re.compile(r"\.dra-[0-9a-f]{8}|dra-[\w-]{22}-reg\.sock")  # before it gets its name; the shortest form
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,6 +144,8 @@ class _Endpoint:
     async def open(self) -> None:
         """Listen. Raises SetupError when somebody else does, or the socket cannot be made."""
         files.clear_stale_socket(self.path)
+        while len(self._servers) > 1:  # vanished before: connections of the last one may still stand
+            await self._servers.pop(0).stop(_FLUSH)
         hidden = self.path.with_name(f".dra-{secrets.token_hex(4)}")
         server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
         server.add_generic_rpc_handlers(self.handlers)
@@ -233,20 +234,11 @@ def _prepared(settings: Settings) -> tuple[_Endpoint, _Endpoint]:
 
 
 def _leftovers(settings: Settings) -> list[Path]:
-    """Return this driver's sockets on which nobody listens.
-
-    The shortest form of a registration socket's name does not tell the driver; such a leftover stays.
-    """
+    """Return this driver's sockets on which nobody listens, and old ones whose names do not tell a driver."""
     named = [*settings.registry.glob(f"{settings.driver}-*reg.sock"), *settings.folder.glob("dra*.sock")]
-    hidden = [path for path in settings.folder.iterdir() if _HIDDEN.fullmatch(path.name) and _is_old(path)]
-    return [path for path in named + hidden if path.is_socket() and not files.is_listening(path)]
-
-
-def _is_old(path: Path) -> bool:
-    try:
-        return time.time() - path.stat().st_mtime > 60.0  # noqa: PLR2004 - nobody needs so many seconds for a start
-    except OSError:
-        return False
+    both = [*settings.registry.iterdir(), *settings.folder.iterdir()]
+    nameless = [path for path in both if _NAMELESS.fullmatch(path.name) and files.is_old(path)]
+    return [path for path in named + nameless if path.is_socket() and not files.is_listening(path)]
 
 
 def _bind(server: grpc.aio.Server, path: Path) -> None:

@@ -68,7 +68,7 @@ class RealCluster:
 
     @contextmanager
     def namespace(self, purpose: str, labels: Mapping[str, str] | None = None) -> Iterator[str]:
-        """A namespace of one test's own; it goes with everything in it, and the Pods in it are gone after that."""
+        """A namespace of one test's own; the Pods in it are gone after that, the rest of it soon."""
         stem = re.sub(r"[^a-z0-9]+", "-", purpose.lower()).strip("-")[:40]
         name = f"{stem}-{os.getpid()}-{time.monotonic_ns() % 100000}"
         meta = {"name": name, "labels": dict(labels or {})}
@@ -76,7 +76,8 @@ class RealCluster:
         try:
             yield name
         finally:
-            self.clients.run("delete", "namespace", name, "--wait", "--timeout", "120s")
+            self.clients.run("delete", "pods", "--all", "--namespace", name, "--wait", "--timeout", "120s")
+            self.clients.run("delete", "namespace", name, "--wait=false")
 
     def example(self, name: str) -> str:
         """Return an example with an image that the nodes have."""

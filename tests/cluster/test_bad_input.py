@@ -10,7 +10,7 @@ import pytest
 
 from hack.cluster.folders import CHECKOUT, State
 from hack.tour.clients import Object
-from tests.cluster.objects import plain
+from tests.cluster.objects import Space, claim, plain
 from tests.cluster.outside import Outside, outside
 from tests.cluster.real import NAME, RealCluster
 
@@ -79,6 +79,24 @@ def test_a_living_instance_is_not_robbed(driver: Outside) -> None:
     assert "another live instance" in text
     assert (inodes(driver), len(before)) == (before, 4)
     assert driver.published()
+
+
+def test_a_claim_that_cannot_be_prepared_gets_a_reason(real_cluster: RealCluster, driver: Outside) -> None:
+    """Not there, replaced by another of its name, not allocated, another driver's: an answer that says so."""
+    with real_cluster.namespace("reasons") as namespace:
+        space = Space(real_cluster, namespace)
+        space.create(claim("waiting", {driver.gpu.driver: 1}), claim("foreign", {driver.nic.driver: 1}))
+        space.started("pod", "foreign", driver.node)
+        waiting, foreign = space.claim("waiting"), space.claim("foreign")
+        asked = {
+            "does not exist": {"metadata": {**waiting["metadata"], "name": "nobody"}},
+            "replaced": {"metadata": {**waiting["metadata"], "uid": "another"}},
+            "is not allocated": waiting,
+            driver.gpu.driver: foreign,
+        }
+        answers = {reason: driver.gpu.prepare(asking).get("error", "") for reason, asking in asked.items()}
+        assert {reason: answer for reason, answer in answers.items() if reason not in answer} == {}
+        space.delete_pods()
 
 
 def test_a_missing_api_server_is_told_by_readyz(real_cluster: RealCluster, tmp_path: Path) -> None:

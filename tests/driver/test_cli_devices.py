@@ -44,6 +44,26 @@ def test_the_table_shows_both_drivers() -> None:
         assert any(nic.mac in line and "100 Gbit/s" in line for line in text.splitlines())
 
 
+def test_the_table_is_as_wide_as_its_cells(tmp_path: Path) -> None:
+    """Nothing is cut, however narrow the terminal; a cell is text, whatever it looks like; no line ends in blanks."""
+    file = tmp_path / "odd.yaml"
+    file.write_text(f"gpu: {{model: '[red]{'x' * 50}[/b]'}}\nroots: [{{gpus: 1}}]")
+    lines = printed("--profile", str(file), "--driver", "gpu").splitlines()
+    heading, titles, row = lines
+    assert heading == "gpu.dra.example.com: 1 device, pool node-a-gpu in 1 slice"
+    assert titles.split("  ")[0] == "DEVICE"
+    assert f"[red]{'x' * 50}[/b]" in row
+    assert titles.index("UUID") == row.index("GPU-")
+    assert all(line == line.rstrip() for line in lines)
+
+
+def test_nothing_to_show_is_said() -> None:
+    """A driver that is switched off has no devices; to ask for it is a mistake."""
+    result = RUN.invoke(command(), ["--driver", "gpu", "--set", "gpu.hardware=off"])
+    assert isinstance(result.exception, ConfigError)
+    assert "gpu.hardware" in str(result.exception)
+
+
 def test_the_slices_are_what_would_be_written() -> None:
     """JSON is a list of ResourceSlices of this node, as the API takes them."""
     [part] = slices("--driver", "gpu", "--node", "n1")

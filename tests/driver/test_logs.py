@@ -3,6 +3,8 @@
 import io
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -97,3 +99,9 @@ def test_library_records_have_the_same_form() -> None:
     record = json.loads(line)
     assert (record["level"], record["event"], record["library"]) == ("error", "it failed", "some.library")
     assert "ValueError: invalid literal" in record["exception"]
+
+
+def test_rich_is_not_loaded_for_the_daemon() -> None:
+    """The daemon gets structlog without rich, and rich can be imported afterwards by whoever wants it."""
+    code = "import sys; from drasim import logs; logs.setup('info'); assert 'rich' not in sys.modules; import rich"
+    subprocess.run([sys.executable, "-c", code], check=True)

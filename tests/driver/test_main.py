@@ -1,5 +1,7 @@
 """__main__ and the flags of `drasim node`."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,17 +48,28 @@ def test_the_pod_tells_its_node() -> None:
     assert environment({"NODE_NAME": "a", "POD_UID": "", "HOME": "/"}) == {"nodeName": "a"}
 
 
-def test_credentials_are_found() -> None:
+def test_credentials_are_found(tmp_path: Path) -> None:
     """The configured kubeconfig first, then the Pod's account, then $KUBECONFIG; else it is said."""
     pod = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+    file = tmp_path / "kubeconfig"
+    file.write_text("{}")
     chosen = [
-        credentials_for(load(None, {"kubeconfig": "/k"}), pod),
+        credentials_for(load(None, {"kubeconfig": str(file)}), pod),
         credentials_for(Config(), pod | {"KUBECONFIG": "/k"}),
-        credentials_for(Config(), {"KUBECONFIG": "/k:/l"}),
+        credentials_for(Config(), {"KUBECONFIG": f"{file}:/l"}),
     ]
     assert [type(each).__name__ for each in chosen] == ["_Kubeconfig", "_ServiceAccount", "_Kubeconfig"]
     with pytest.raises(ConfigError, match="missing outside of a Pod"):
         credentials_for(Config(), {})
+
+
+@pytest.mark.parametrize(("name", "why"), [("none", "No such file or directory"), ("", "Is a directory")])
+def test_a_kubeconfig_that_cannot_be_read_is_bad_input(tmp_path: Path, name: str, why: str) -> None:
+    """It is named before anything is served, not when the API server is asked first."""
+    path = str(tmp_path / name)
+    for config, env in ((load(None, {"kubeconfig": path}), {}), (Config(), {"KUBECONFIG": path})):
+        with pytest.raises(ConfigError, match=f"kubeconfig: {path} cannot be read: {why}"):
+            credentials_for(config, env)
 
 
 def test_bad_input_is_two(capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,9 +80,29 @@ def test_bad_input_is_two(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_failure_is_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What does not work here is exit code 1: a boot id that cannot be read."""
+    (tmp_path / "kubeconfig").write_text("{}")
     paths = ["--set", f"paths.bootID={tmp_path / 'none'}", "--set", f"paths.plugins={tmp_path}"]
-    assert execute(["node", "--node-name", "a", "--kubeconfig", "/k", *paths], {}) == 1
+    assert execute(["node", "--node-name", "a", "--kubeconfig", f"{tmp_path}/kubeconfig", *paths], {}) == 1
     assert capsys.readouterr().err.startswith(f"drasim: boot id file {tmp_path / 'none'} cannot be read")
+
+
+def test_a_full_disk_is_one_line() -> None:
+    """Output that cannot be written is said in one line, with exit code 1."""
+    command = [sys.executable, "-m", "drasim", "config", "show"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "drasim: [Errno 28] No space left on device\n")
+
+
+def test_what_both_drivers_say_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A folder that is missing for both is named once."""
+    (tmp_path / "kubeconfig").write_text("{}")
+    (tmp_path / "boot_id").write_text("boot-1")
+    paths = {"plugins": tmp_path, "registry": tmp_path / "none", "bootID": tmp_path / "boot_id"}
+    given = [part for name, path in paths.items() for part in ("--set", f"paths.{name}={path}")]
+    assert execute(["node", "--node-name", "a", "--kubeconfig", f"{tmp_path}/kubeconfig", *given], {}) == 1
+    missing = f"drasim: the kubelet's registration folder {tmp_path}/none does not exist\n"
+    assert capsys.readouterr().err == missing
 
 
 def test_help_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from dra_plugin.errors import ClaimError
-from drasim.hardware import Step
-from drasim.opaque import API_VERSION, GpuSettings, NicSettings, gpu_settings, nic_settings, settings_for, step_for
+from drasim.opaque import API_VERSION, settings_for
 
 
 def gpu(**keys: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON
@@ -18,24 +17,14 @@ def nic(**keys: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON
 
 
 def test_a_later_configuration_overrides_key_by_key() -> None:
-    """What a later configuration does not mention stays as the earlier one said."""
-    merged = gpu_settings([gpu(powerLimitWatts=300, computeMode="ExclusiveProcess"), gpu(powerLimitWatts=400)])
-    assert merged == GpuSettings(power_limit_watts=400, compute_mode="ExclusiveProcess")
+    """What a later configuration does not mention, or gives as null, stays as the earlier one said."""
+    first, second = gpu(powerLimitWatts=300, computeMode="ExclusiveProcess"), gpu(powerLimitWatts=400, computeMode=None)
+    assert settings_for("gpu", [first, second]) == {"powerLimitWatts": 400, "computeMode": "ExclusiveProcess"}
 
 
 def test_no_parameters_are_no_settings() -> None:
-    """Without parameters nothing is set and no step is needed."""
-    assert gpu_settings([]) == GpuSettings()
-    assert step_for("GPU-1", settings_for("nic", [nic()])) is None
-
-
-def test_a_step_has_the_settings_by_their_parameter_names() -> None:
-    """A step carries exactly what was given."""
-    settings = settings_for("nic", [nic(mtu=9000, interfaceName="rail-0")])
-    assert settings == NicSettings(mtu=9000, interface_name="rail-0")
-    assert step_for("0000:3b:00.0", settings) == Step(
-        device="0000:3b:00.0", settings={"mtu": 9000, "interfaceName": "rail-0"}
-    )
+    """Without parameters nothing is set; a configuration that only says its kind sets nothing either."""
+    assert settings_for("gpu", []) == settings_for("nic", [nic()]) == {}
 
 
 @pytest.mark.parametrize(
@@ -56,7 +45,7 @@ def test_a_step_has_the_settings_by_their_parameter_names() -> None:
 def test_gpu_parameters_that_do_not_fit_name_the_key(parameters: dict[str, Any], says: str) -> None:
     """A misspelt key, a wrong type, a value out of range and another kind are refused with what is allowed."""
     with pytest.raises(ClaimError) as caught:
-        gpu_settings([gpu(), parameters])
+        settings_for("gpu", [gpu(), parameters])
     assert says in str(caught.value)
 
 
@@ -66,11 +55,11 @@ def test_gpu_parameters_that_do_not_fit_name_the_key(parameters: dict[str, Any],
 def test_nic_parameters_have_limits(keys: dict[str, Any]) -> None:
     """MTU and interface name are held to what the kernel takes."""
     with pytest.raises(ClaimError, match=next(iter(keys))):
-        nic_settings([nic(**keys)])
+        settings_for("nic", [nic(**keys)])
 
 
 @pytest.mark.parametrize("name", ["eth0\n", "a/b", "..", "a b"])
 def test_an_interface_name_has_no_odd_characters(name: str) -> None:
     """No line end, slash or blank gets into an interface name."""
     with pytest.raises(ClaimError, match="interfaceName"):
-        nic_settings([nic(interfaceName=name)])
+        settings_for("nic", [nic(interfaceName=name)])

@@ -274,6 +274,25 @@ async def test_a_damaged_record_is_told_and_settled(world: World) -> None:
         assert (answer.error, world.machine()) == ("", {})
 
 
+@pytest.mark.parametrize("place", ["cdi", f"plugins/{GPU}/claims", f"plugins/{GPU}/claims.lock"])
+async def test_a_place_that_cannot_be_used_is_told_until_it_can(world: World, place: str) -> None:
+    """Something else stands where specs, records or their lock belong: said, not fatal, and over once it is gone."""
+    path = world.folder / place
+    path.parent.mkdir(exist_ok=True)
+    if path.suffix:
+        path.mkdir()
+    else:
+        path.write_text("")
+    async with world.node(periods__look="20ms") as node:
+        await until(lambda: any(path.name in problem for problem in problems(node.statuses()[0])))
+        if path.suffix:
+            path.rmdir()
+        else:
+            path.unlink()
+        await world.published()
+        await until(lambda: not any(problems(status) for status in node.statuses()))
+
+
 async def test_an_api_server_that_is_away_at_start(world: World) -> None:
     """The driver keeps trying, is not ready and says why; then it publishes."""
     world.cluster.faults.fail(code=0, times=10_000)

@@ -14,7 +14,7 @@ from dra_plugin.claims import ClaimRef
 from tests.flow.nodes import GPU, World, until, until_registered
 from tests.flow.processes import at, call, flags, free_port, node_process, over_http, slow_profile, start, terminate
 
-HEAVY = {"aiohttp", "click", "kubernetes", "prometheus_client", "rich", "structlog", "typer", "yarl"}
+HEAVY = {"aiohttp", "click", "kubernetes", "prometheus_client", "rich", "typer", "yarl"}
 PINNED = {"drasim.node", "dra_plugin.server", "grpc.aio", "msgspec"}
 WATCHED = """
 import json, os, signal, sys
@@ -143,7 +143,8 @@ async def test_killed_between_started_and_done_then_unprepared(world: World) -> 
         (["node", "--node-name", "a", "--set", "gpu.drivr=x"], 2, 'gpu.drivr: unknown key (did you mean "driver"?)'),
         (["node"], 2, "nodeName: missing"),
         (["node", "--node-name", "a"], 2, "kubeconfig: missing outside of a Pod"),
-        (["node", "--node-name", "a", "--profile", "smal", "--kubeconfig", "/k"], 2, 'did you mean "small"?'),
+        (["node", "--node-name", "a", "--kubeconfig", "/none"], 2, "kubeconfig: /none cannot be read: No such file"),
+        (["node", "--node-name", "a", "--profile", "smal", "--kubeconfig", __file__], 2, 'did you mean "small"?'),
         (["release", "uid", "--set", "nodeName=a", "--set", "paths.plugins=/nowhere"], 1, "no record of claim uid"),
     ],
 )
@@ -190,8 +191,9 @@ async def test_help_lists_the_flags() -> None:
 
 
 async def test_help_lists_the_commands() -> None:
-    """`drasim --help` names every command."""
+    """`drasim --help` names every command, and what it says of each is whole."""
     code, out, _ = await call("--help")
+    assert "..." not in out.split("Commands:")[1]
     listed = {line.split()[0] for line in out.splitlines() if line.startswith("  ")}
     assert (code, listed >= {"node", "devices", "release", "uninstall", "version", "config"}) == (0, True), out
 
@@ -240,6 +242,8 @@ async def test_uninstall_removes_what_was_left(world: World) -> None:
         ref = await world.claim("a", "gpu-0", parameters={"powerLimitWatts": 300})
         await world.published()
         await world.prepare(GPU, ref)
+    for cut in ("plugins/drasim/.machine.json.0a.tmp", f"cdi/.k8s.{GPU}-claim_{ref.uid}.json.0a.tmp"):
+        (world.folder / cut).write_text("")  # as a killed process leaves it
     async with over_http(world) as settings:
         code, _, err = await call("uninstall", *flags(settings))
         assert (code, "default/a" in err, len(await world.slices())) == (1, True, 2), err
@@ -247,6 +251,21 @@ async def test_uninstall_removes_what_was_left(world: World) -> None:
     removed = json.loads(out)
     assert (code, len(removed["slices"]), await world.slices()) == (0, 2, [])
     assert left(world.folder / "plugins") == left(world.folder / "cdi") == []
+
+
+@pytest.mark.timeout(60)
+async def test_uninstall_spares_what_is_not_ours(world: World) -> None:
+    """The folder of the machine's state is the user's choice: only our files in it go."""
+    state = world.folder / "state"
+    state.mkdir()
+    (state / "precious").write_text("")
+    async with world.node(paths__state=str(state)):
+        ref = await world.claim("a", "gpu-0", parameters={"powerLimitWatts": 300})
+        await world.prepare(GPU, ref)
+    assert (state / "machine.json").exists()
+    async with over_http(world) as settings:
+        code, out, _ = await call("uninstall", "--force", *flags({**settings, "paths.state": str(state)}))
+    assert (code, f"removed {state / 'machine.json'}\n" in out, left(state)) == (0, True, ["precious"])
 
 
 @pytest.mark.timeout(60)

@@ -127,3 +127,12 @@ class Steps:
 @pytest.fixture
 def working_steps() -> Steps:
     return Steps()
+
+
+async def test_nothing_begins_after_the_end(working_steps: "Steps") -> None:
+    """A call that slips in while the server closes is told that the driver stops, and holds up nobody."""
+    async with asyncio.TaskGroup() as group:
+        calls = Calls(group)
+        calls.cancel()
+        assert "stopping" in (await outcome(calls.begin("prepare", "a", working_steps.work("x")))).error
+    assert working_steps.seen == []

@@ -1,6 +1,7 @@
 """cdi: spec files as the runtime reads them, and no needless writes."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -123,3 +124,19 @@ def test_folder_that_cannot_be_written(tmp_path: Path) -> None:
         folder.write_static(KIND, (device("a"),))
     with pytest.raises(ClaimError, match="CDI spec"):
         folder.write_claim(CLAIM, UID, (device("a"),))
+    with pytest.raises(SetupError, match="CDI folder"):
+        folder.claims(CLAIM)
+
+
+def test_scraps_of_killed_writes_are_cleared(tmp_path: Path) -> None:
+    """Temporary files of this kind go once they are a minute old; a running write's and other drivers' stay."""
+    old, new, foreign = (
+        tmp_path / name for name in (f".{STATIC}.00.tmp", f".{STATIC}.01.tmp", ".k8s.other-device.json.02.tmp")
+    )
+    for path in (old, new, foreign):
+        path.touch()
+    for path in (old, foreign):
+        os.utime(path, (1, 1))
+    CdiFolder(tmp_path).clear_scraps(KIND)
+    assert sorted(tmp_path.iterdir()) == sorted((new, foreign))
+    CdiFolder(tmp_path / "missing").clear_scraps(KIND)

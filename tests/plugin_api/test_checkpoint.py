@@ -218,3 +218,12 @@ async def test_killed_between_the_phases(tmp_path: Path) -> None:
         held = checkpoint.load(unchanged)
     assert held.records["theirs"].phase == "STARTED"
     await process.wait()
+
+
+def test_a_file_that_cannot_be_read_harms_its_own_claim_only(tmp_path: Path) -> None:
+    """A bad block, or a folder under a record's name, is reported with its UID; the other claims go on."""
+    Checkpoint(tmp_path).write(record("a"))
+    (tmp_path / "b.json").mkdir()
+    held = Checkpoint(tmp_path).load(False)
+    assert set(held.records) == {"a"}
+    assert "directory" in held.damaged["b"]

@@ -94,3 +94,11 @@ def test_full_backlog_is_alive(tmp_path: Path) -> None:
         server.listen(0)
         client.connect(str(path))
         assert is_listening(path)
+
+
+def test_a_socket_of_another_type_is_not_dead(tmp_path: Path) -> None:
+    """Only a refused connection proves that nobody is there."""
+    path = tmp_path / "datagrams.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
+        other.bind(str(path))
+        assert is_listening(path)

@@ -1,13 +1,18 @@
 """instances: only the newest living instance publishes, and two never at once."""
 
 import asyncio
+import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
+import pytest
+
+from dra_plugin.errors import SetupError
 from dra_plugin.instances import Instance
+from tests.plugin_api.served_plugin import until
 
 OTHER = """
 import asyncio, sys
@@ -83,3 +88,28 @@ async def test_same_name_after_a_crash(tmp_path: Path) -> None:
     async with running(tmp_path, "pod-uid") as again:
         again.announce()
         assert again.newest.value
+
+
+async def test_cleaned_folder(tmp_path: Path) -> None:
+    """Somebody removes the folder: the instance makes itself known again, and two settle on one that publishes."""
+    folder = tmp_path / "instances"
+    async with running(folder, "old") as old:
+        old.announce()
+        shutil.rmtree(folder)
+        async with running(folder, "new") as new:
+            new.announce()
+            await until((folder / "old").exists)
+            await until(lambda: (old.newest.value, new.newest.value) in {(False, True), (True, False)})
+            await asyncio.sleep(0.6)
+            assert old.newest.value != new.newest.value
+        await old.newest.wait(bool)
+
+
+async def test_two_of_one_name(tmp_path: Path) -> None:
+    """A second living instance under the same name is refused, and takes nothing from the first."""
+    async with running(tmp_path, "pod-uid") as first, running(tmp_path, "pod-uid") as second:
+        first.announce()
+        with pytest.raises(SetupError, match="same name"):
+            second.announce()
+        await asyncio.sleep(0.6)
+        assert (first.newest.value, second.newest.value) == (True, False)

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from dra_plugin.claims import RESOURCE_CLAIM
-from dra_plugin.errors import ClusterError, Conflict, Expired, Rejected, Retryable
+from dra_plugin.errors import ClusterError, Conflict, Expired, Rejected, Retryable, SetupError
 from dra_plugin.kube import Credentials, KubeCluster, in_cluster, plain
 from dra_plugin.kube.answers import error_for, retry_after_of, status_of
 from dra_plugin.kube.credentials import Endpoint
@@ -313,3 +313,49 @@ async def test_a_missing_token_is_worth_another_try(tmp_path: Path) -> None:
         with pytest.raises(Retryable, match="CA") as caught:
             await cluster.get(NODE, "x")
         assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("header", ["0", "Wed, 21 Oct 2015 07:28:00 GMT"])
+async def test_a_wait_of_nothing_ends_too(header: str) -> None:
+    """A server that says "come again at once" for ever is asked a few times, not in a hot loop without end."""
+    asked: list[str] = []
+
+    async def busy(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        return web.Response(status=429, headers={"Retry-After": header})
+
+    async with serving(busy) as url, KubeCluster(plain(url), patience=0.5) as cluster, asyncio.timeout(5):
+        with pytest.raises(Retryable):
+            await cluster.get(NODE, "x")
+    assert len(asked) <= 10
+
+
+@pytest.mark.parametrize("header", ["nan", "inf", "1e999"])
+def test_a_wait_that_is_no_number(header: str) -> None:
+    """What would shut a verb for ever is no Retry-After."""
+    assert retry_after_of(header) is None
+
+
+async def test_credentials_that_fail_later() -> None:
+    """At the start they are a mistake to fix; once they worked, a login that fails for a while is tried again."""
+
+    class Flaky:
+        lifetime = 0.0
+
+        def __init__(self, url: str) -> None:
+            self.url, self.logins = url, 0
+
+        async def endpoint(self) -> Endpoint:
+            return Endpoint(self.url)
+
+        async def authorization(self) -> str | None:
+            self.logins += 1
+            if self.logins == 2:
+                raise SetupError("the login plugin cannot be run")
+            return None
+
+    async with serve_http(FakeCluster()) as url, KubeCluster(Flaky(url)) as cluster:
+        assert not await finds_node(cluster)
+        with pytest.raises(Retryable, match="login plugin"):
+            await finds_node(cluster)
+        assert not await finds_node(cluster)

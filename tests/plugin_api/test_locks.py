@@ -134,3 +134,32 @@ async def test_device_locks_hold_only_their_devices(tmp_path: Path) -> None:
             pass
     async with two.hold(["GPU-a", "GPU-b", "GPU-a"], 0.1):
         pass
+
+
+@pytest.mark.looptime
+async def test_the_timeout_is_for_tasks_and_processes_together(tmp_path: Path) -> None:
+    """Who waited for another task has only the rest of the time for the other process."""
+    lock, loop = FileLock(tmp_path / "lock"), asyncio.get_running_loop()
+
+    async def hold() -> None:
+        async with lock.hold(1):
+            await asyncio.sleep(8)
+        fcntl.flock(other, fcntl.LOCK_EX)
+
+    with (tmp_path / "lock").open("w") as other:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(hold())
+            await asyncio.sleep(0)
+            begun = loop.time()
+            with pytest.raises(ClaimError, match="another instance"):
+                async with lock.hold(10):
+                    pass
+            assert loop.time() - begun < 11
+
+
+async def test_a_lock_that_cannot_be_made(tmp_path: Path) -> None:
+    """It is the claim's error and names the file."""
+    (tmp_path / "file").touch()
+    with pytest.raises(ClaimError, match="file/lock"):
+        async with FileLock(tmp_path / "file" / "lock").hold(1):
+            pass

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from dra_plugin.cluster import EVERYTHING, Change, Selector
+from dra_plugin.cluster import EVERYTHING, Change, Listing, Selector
 from dra_plugin.mirror import Mirror
 from dra_plugin.resources import (
     RESOURCE_SLICE,
@@ -265,3 +265,21 @@ async def test_a_list_keeps_what_is_newer_than_it() -> None:
     async with running(mirror):
         await mirror.synced.wait(bool)
         assert view(mirror) == {"new": "50"}
+
+
+class _Counting(FakeCluster):
+    lists = 0
+
+    async def list(self, kind: Kind[T], selector: Selector = EVERYTHING) -> Listing[T]:
+        self.lists += 1
+        return await super().list(kind, selector)
+
+
+async def test_a_server_that_fails_slowly_is_not_hammered() -> None:
+    """Failures in a row are waited out longer and longer, also when each takes seconds: such a server is overloaded."""
+    cluster = _Counting()
+    cluster.faults.latency = 2.0
+    cluster.faults.fail("list", code=500, times=1000)
+    async with running(Mirror(cluster, RESOURCE_SLICE)):
+        await asyncio.sleep(120)
+    assert 3 < cluster.lists < 25

@@ -32,7 +32,9 @@ def test_a_quantity_has_the_value_that_the_api_gives_it(text: str, number: str) 
     assert str(Quantity(text)) == text
 
 
-@pytest.mark.parametrize("text", ["", "Gi", "1 Gi", "1gi", "1K", "1e", "1e1.5", "--1", "1Gi ", "٣", "0x1", "nan", "."])
+@pytest.mark.parametrize(
+    "text", ["", "Gi", "1 Gi", "1gi", "1K", "1e", "1e1.5", "--1", "1Gi ", "٣", "0x1", "nan", ".", "1e99999999999"]
+)
 def test_other_texts_are_refused(text: str) -> None:
     """What the API would refuse raises, and the error says what is allowed."""
     with pytest.raises(ValueError, match="not a quantity"):

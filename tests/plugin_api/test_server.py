@@ -295,3 +295,42 @@ async def test_bug_in_a_plugin_is_the_claims_error(tmp_path: Path) -> None:
         await kubelet.plugin(DRIVER)
         answer = await kubelet.unprepare(DRIVER, [ClaimRef("n", "c", "u")])
         assert answer["u"].error == "internal error: KeyError: 'u'"
+
+
+def listeners_in(folder: Path) -> int:
+    """Return how many sockets of this process and others listen that were bound in the folder."""
+    lines = Path("/proc/net/unix").read_text(encoding="ascii").splitlines()
+    return sum(f"{folder}/" in line and line.split()[3] == "00010000" for line in lines)
+
+
+async def test_sockets_that_are_put_back_do_not_pile_up(tmp_path: Path) -> None:
+    """However often the folders are cleaned, each has the new socket and at most the last one before it."""
+    async with served(tmp_path, await new_cluster()) as server:
+        for _ in range(4):
+            for path in server.sockets:
+                path.unlink()
+            for path in server.sockets:
+                await until(path.exists)
+        assert [listeners_in(path.parent) for path in server.sockets] == [2, 2]
+
+
+async def test_leftovers_that_do_not_tell_their_driver(tmp_path: Path) -> None:
+    """Old dead sockets under the shortest name, or under a hidden one, are removed; young ones may yet be taken up."""
+    values = settings(tmp_path)
+    names = ("dra-" + "x" * 22 + "-reg.sock", ".dra-0a1b2c3d", "dra-" + "y" * 22 + "-reg.sock", "dra-x-reg.sock")
+    paths = [values.registry / name for name in names]
+    for path in paths:
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(str(path))
+    for path in (*paths[:2], paths[3]):
+        os.utime(path, (1, 1))
+    async with served(tmp_path, await new_cluster()):
+        assert [path.exists() for path in paths] == [False, False, True, True]
+
+
+async def test_impossible_driver_name(tmp_path: Path) -> None:
+    """A name that no slice can carry is refused at the start, with the rule."""
+    with pytest.raises(SetupError, match="lower-case DNS subdomain"):
+        async with served(tmp_path, await new_cluster(), driver="GPU.example.com"):
+            pass
+    assert sockets_below(tmp_path) == []

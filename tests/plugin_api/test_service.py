@@ -236,3 +236,36 @@ async def test_failed_announcement_fails_the_call() -> None:
     with pytest.raises(ClaimError):
         await registration.notify(registration_pb.RegistrationStatus(plugin_registered=True), Caller())
     assert not registration.registered.value
+
+
+@pytest.mark.looptime
+async def test_a_busy_neighbour_does_not_keep_a_report_from_being_repeated() -> None:
+    """Bad news that nothing changes is repeated every few seconds, however often another device has news."""
+    sick = seen_at(10, Health.UNHEALTHY, "sick")
+    health: Latest[HealthReport] = Latest((sick,))
+    service = HealthService(health, Registration(DRIVER, "/dra.sock", lambda: None), stopping := Latest(False))
+    told: list[set[str]] = []
+
+    async def listen() -> None:
+        answers = service.watch(health_pb.NodeWatchResourcesRequest(), Caller())
+        told.extend([{each.device.device_name for each in answer.devices} async for answer in answers])
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(listen())
+        for turn in range(20):
+            await asyncio.sleep(2)
+            health.set((sick, seen_at(turn, Health.UNHEALTHY, "busy")))
+        stopping.set(True)
+    assert sum("sick" in devices for devices in told) >= 6
+
+
+async def test_failed_announcement_is_told() -> None:
+    """Who asks why the driver is not registered finds the reason."""
+
+    def fail() -> None:
+        raise ClaimError("disk full")
+
+    registration = Registration(DRIVER, "/dra.sock", fail)
+    with pytest.raises(ClaimError):
+        await registration.notify(registration_pb.RegistrationStatus(plugin_registered=True), Caller())
+    assert registration.refusal.value == "disk full"

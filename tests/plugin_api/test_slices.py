@@ -296,7 +296,7 @@ def test_a_slice_of_128_devices_is_split() -> None:
 
 
 def test_dropped_fields_are_named() -> None:
-    """The fields that an answer lacks are named once each; what the server adds or writes otherwise is not."""
+    """The fields that an answer lacks are named once each, and what has another value; what the server adds is not."""
     consumes = (CounterConsumption(counter_set="s", counters={"c": Counter(value=Quantity(1))}),)
     devices = (replace(device(0, taint="x", model="m"), consumes_counters=consumes), device(1, taint="y"))
     sent = plan(Pool(name="p", devices=devices), (), OWNER).create[0]
@@ -308,6 +308,8 @@ def test_dropped_fields_are_named() -> None:
     server = Server()
     server.apply(Writes(create=(sent,)))
     assert dropped(sent, server.stored[0]) == ()
+    other = replace(sent.spec, driver="other.example.com")
+    assert dropped(sent, replace(sent, spec=other)) == ("driver",)
 
 
 numbers = st.lists(st.integers(0, 220), unique=True, max_size=200)

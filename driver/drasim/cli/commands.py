@@ -16,6 +16,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("node", help=node.SUMMARY, add_help_option=False, context_settings={"ignore_unknown_options": True})(
     node.listed

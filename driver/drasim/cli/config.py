@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from drasim.config import ConfigError, dump_yaml, load, schema, show
+from drasim.cli.node import setting
+from drasim.config import dump_yaml, load, schema, show
 
 __all__ = ["ConfigFile", "Settings", "app", "config_schema", "config_show", "flags_of"]
 
@@ -35,10 +36,4 @@ def config_schema() -> None:
 
 def flags_of(settings: list[str] | None) -> dict[str, str]:
     """Return the KEY=VALUE texts of ``--set`` as flags. Raises ConfigError."""
-    flags = {}
-    for text in settings or ():
-        key, equals, value = text.partition("=")
-        if not equals or not key:
-            raise ConfigError("flags", "--set", f'"{text}" is not allowed; allowed: KEY=VALUE')
-        flags[key] = value
-    return flags
+    return dict(setting(text) for text in settings or ())

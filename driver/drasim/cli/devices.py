@@ -2,29 +2,24 @@
 
 import enum
 import json
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from dra_plugin.naming import checked
 from dra_plugin.resources import ResourceSlice, encode
 from dra_plugin.slices import Owner, plan
 from drasim.cli.config import ConfigFile, Settings, flags_of
-from drasim.config import Config, dump_yaml, load
+from drasim.config import Config, ConfigError, dump_yaml, load
 from drasim.devices import Published, gpu_devices, nic_devices
 from drasim.hardware import Gpu, Kind
 from drasim.hardware.simulated import load_profile, machine_of
 from drasim.pools import build_pool
 
 __all__ = ["DriverChoice", "Output", "devices"]
-
-_WIDE = 200  # columns where there is no terminal
 
 
 class DriverChoice(enum.StrEnum):
@@ -60,7 +55,10 @@ def devices(
     config: ConfigFile = None,
     settings: Settings = None,
 ) -> None:
-    """Print what a machine of a profile would publish: a table, or the ResourceSlices."""
+    """Print what a machine of a profile would publish.
+
+    A table, or the ResourceSlices: `kubectl create -f -` takes both forms (the server gives them their names).
+    """
     used = load(config, _flags(profile, node, settings))
     offers = _offers(used, used.node_name or "node-a", driver)
     for problem in (problem for offer in offers for problem in offer.problems):
@@ -87,6 +85,9 @@ def _offers(config: Config, node: str, only: DriverChoice | None) -> list[_Offer
         offers.append(_offer("gpu", config.gpu.driver, node, gpu_devices(machine.gpus)))
     if config.nic.hardware != "off" and only in (None, DriverChoice.NIC):
         offers.append(_offer("nic", config.nic.driver, node, nic_devices(machine.nics)))
+    if not offers:
+        off = "gpu" if only is DriverChoice.GPU or only is None else "nic"
+        raise ConfigError("config", f"{off}.hardware", '"off" leaves nothing to show; allowed: simulated')
     return offers
 
 
@@ -106,26 +107,25 @@ def _print_slices(offers: list[_Offer], output: Output) -> None:
 
 
 def _print_tables(offers: list[_Offer]) -> None:
-    console = Console(width=None if sys.stdout.isatty() else _WIDE)
-    for offer in offers:
-        console.print(_heading(offer), markup=False, highlight=False)
-        console.print(_table(offer))
+    typer.echo("\n\n".join("\n".join((_heading(offer), *_table(offer))) for offer in offers))
 
 
 def _heading(offer: _Offer) -> str:
-    pool = offer.slices[0].spec.pool
-    plural = "" if len(offer.slices) == 1 else "s"
-    return f"{offer.driver}: {len(offer.devices)} devices, pool {pool.name} in {len(offer.slices)} slice{plural}"
+    devices, slices = _counted(len(offer.devices), "device"), _counted(len(offer.slices), "slice")
+    return f"{offer.driver}: {devices}, pool {offer.slices[0].spec.pool.name} in {slices}"
 
 
-def _table(offer: _Offer) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _table(offer: _Offer) -> Iterator[str]:
+    """Yield the lines of a table as wide as its cells: a terminal may wrap what a program has to read whole."""
     own = ("MEMORY", "UUID") if offer.kind == "gpu" else ("LINK", "RDMA", "MAC")
-    for title in ("DEVICE", "MODEL", "NUMA", "PCIE ROOT", "PCI BUS ID", *own):
-        table.add_column(title, no_wrap=True)
-    for published in offer.devices:
-        table.add_row(*_cells(published))
-    return table
+    rows = [("DEVICE", "MODEL", "NUMA", "PCIE ROOT", "PCI BUS ID", *own), *map(_cells, offer.devices)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
 def _cells(published: Published) -> tuple[str, ...]:

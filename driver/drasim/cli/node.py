@@ -12,9 +12,9 @@ from drasim.config import Config, ConfigError, for_node, load
 if TYPE_CHECKING:
     from dra_plugin.kube import Credentials
 
-__all__ = ["SUMMARY", "Asked", "credentials_for", "environment", "listed", "node", "parse", "usage"]
+__all__ = ["SUMMARY", "Asked", "credentials_for", "environment", "listed", "node", "parse", "setting", "usage"]
 
-SUMMARY = "Serve the DRA drivers of this node until SIGTERM (what the DaemonSet runs)."
+SUMMARY = "Serve the DRA drivers of this node until SIGTERM."
 
 
 class Flag(msgspec.Struct, frozen=True):
@@ -95,23 +95,34 @@ def environment(env: Mapping[str, str]) -> dict[str, str]:
 def credentials_for(config: Config, env: Mapping[str, str]) -> "Credentials":
     """Return how to reach the API server: the configured kubeconfig, the Pod's account, $KUBECONFIG, in this order.
 
-    Raises ConfigError when there is none of them.
+    Raises ConfigError when there is none of them, or the kubeconfig cannot be read.
     """
     from dra_plugin.kube import from_kubeconfig, in_cluster
 
-    if config.kubeconfig:
-        return from_kubeconfig(config.kubeconfig)
-    if env.get("KUBERNETES_SERVICE_HOST"):
+    if not config.kubeconfig and env.get("KUBERNETES_SERVICE_HOST"):
         return in_cluster(env)
-    if env.get("KUBECONFIG"):
-        return from_kubeconfig(env["KUBECONFIG"].split(":")[0])
-    raise ConfigError("flags", "kubeconfig", "missing outside of a Pod; needed: the path of a kubeconfig")
+    kubeconfig = config.kubeconfig or env.get("KUBECONFIG", "").split(":")[0]
+    if not kubeconfig:
+        raise ConfigError("flags", "kubeconfig", "missing outside of a Pod; needed: the path of a kubeconfig")
+    try:
+        Path(kubeconfig).read_bytes()
+    except OSError as error:
+        raise ConfigError("flags", "kubeconfig", f"{kubeconfig} cannot be read: {error.strerror}") from error
+    return from_kubeconfig(kubeconfig)
+
+
+def setting(text: str) -> tuple[str, str]:
+    """Return key and value of a ``--set``. Raises ConfigError."""
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise ConfigError("flags", "--set", f'"{text}" is not allowed; allowed: KEY=VALUE')
+    return key, value
 
 
 def _with(asked: Asked, name: str, value: str) -> Asked:
     if name == "--config":
         return msgspec.structs.replace(asked, file=Path(value))
-    key, text = (FLAGS[name].key, value) if name in FLAGS else _setting(value)
+    key, text = (FLAGS[name].key, value) if name in FLAGS else setting(value)
     return msgspec.structs.replace(asked, flags={**asked.flags, key: text})
 
 
@@ -120,10 +131,3 @@ def _next(name: str, rest: Iterator[str]) -> str:
     if value is None:
         raise ConfigError("flags", name, f"needs a value: {({**OTHERS, **FLAGS})[name].value}")
     return value
-
-
-def _setting(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise ConfigError("flags", "--set", f'"{text}" is not allowed; allowed: KEY=VALUE')
-    return key, value

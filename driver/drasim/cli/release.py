@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator
 from typing import Annotated
 
 import msgspec
@@ -59,7 +58,10 @@ def release(
     config: ConfigFile = None,
     settings: Settings = None,
 ) -> None:
-    """Take back what this node holds for a claim that is gone, as Unprepare would; works beside a running driver."""
+    """Take back what this node holds for a claim that is gone.
+
+    Does what Unprepare would do, and may be run beside a running driver.
+    """
     used = for_node(configured(config, settings))
     found = asyncio.run(_release(used, uid, force=force, dry_run=dry_run))
     _report(uid, found, released=not dry_run, output=output)
@@ -75,7 +77,7 @@ async def held_by(driver: str, config: Config) -> Held:
 
 
 async def _release(config: Config, uid: str, *, force: bool, dry_run: bool) -> tuple[Found, ...]:
-    found = tuple([each for kind in KINDS async for each in _find(kind, config, uid)])
+    found = tuple([each for kind in KINDS if (each := await _find(kind, config, uid))])
     if not found:
         raise ClaimError(f"no record of claim {uid} in {config.paths.plugins_folder}")
     if dry_run:
@@ -87,22 +89,23 @@ async def _release(config: Config, uid: str, *, force: bool, dry_run: bool) -> t
     return found
 
 
-async def _find(kind: Kind, config: Config, uid: str) -> AsyncIterator[Found]:
+async def _find(kind: Kind, config: Config, uid: str) -> Found | None:
     driver = driver_name(kind, config)
     held = await held_by(driver, config)
     if uid in held.damaged:
-        yield Found(kind=kind, driver=driver, damaged=held.damaged[uid])
-    elif uid in held.records:
-        record = held.records[uid]
-        yield Found(
-            kind=kind,
-            driver=driver,
-            namespace=record.namespace,
-            name=record.name,
-            phase=record.phase,
-            devices=tuple(device.device for device in record.devices),
-            settings=record.made.get("settings", {}),
-        )
+        return Found(kind=kind, driver=driver, damaged=held.damaged[uid])
+    if uid not in held.records:
+        return None
+    record = held.records[uid]
+    return Found(
+        kind=kind,
+        driver=driver,
+        namespace=record.namespace,
+        name=record.name,
+        phase=record.phase,
+        devices=tuple(device.device for device in record.devices),
+        settings=record.made.get("settings", {}),
+    )
 
 
 async def _check_gone(config: Config, uid: str, found: tuple[Found, ...]) -> None:

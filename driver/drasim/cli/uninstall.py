@@ -11,7 +11,6 @@ from typing import Annotated
 import msgspec
 import typer
 
-from dra_plugin.cdi import CdiFolder
 from dra_plugin.cluster import Cluster, Selector
 from dra_plugin.errors import ClaimError, SetupError
 from dra_plugin.files import is_listening
@@ -24,6 +23,7 @@ from drasim.cli.release import KINDS, held_by
 from drasim.config import Config, for_node
 from drasim.driver import driver_name
 from drasim.edits import claim_kind, static_kind
+from drasim.hardware.simulated import state_files
 
 __all__ = ["Removed", "uninstall"]
 
@@ -43,7 +43,10 @@ def uninstall(
     config: ConfigFile = None,
     settings: Settings = None,
 ) -> None:
-    """Remove both drivers' ResourceSlices, and what they left on this node: sockets, CDI specs, records."""
+    """Remove both drivers' ResourceSlices and files.
+
+    The files are those on this node: sockets, CDI specs, records, the simulated machine's state.
+    """
     used = configured(config, settings)
     if not everywhere:
         for_node(used)
@@ -65,7 +68,7 @@ async def _uninstall(config: Config, *, everywhere: bool, force: bool, dry_run: 
     async with KubeCluster(credentials_for(config, os.environ)) as cluster:
         slices = [name for each in selectors for name in await _remove_slices(cluster, each, dry_run=dry_run)]
     files = [path for driver in drivers for path in _remove_files(driver, config, dry_run=dry_run)]
-    files += _remove([config.paths.state_folder], dry_run=dry_run)
+    files += _remove_state(config.paths.state_folder, dry_run=dry_run)
     return Removed(slices=slices, files=[str(path) for path in files])
 
 
@@ -99,13 +102,19 @@ def _sockets(driver: str, config: Config) -> Iterator[Path]:
 
 def _remove_files(driver: str, config: Config, *, dry_run: bool) -> Iterator[Path]:
     """Remove CDI specs, registration sockets and the driver's folder; yield each that was there."""
-    cdi = CdiFolder(config.paths.cdi_folder)
-    stem = static_kind(driver).replace("/", "-")
-    specs = [config.paths.cdi_folder / f"{stem}.json"]
-    claims = claim_kind(driver).replace("/", "-")
-    specs += [config.paths.cdi_folder / f"{claims}_{uid}.json" for uid in sorted(cdi.claims(claim_kind(driver)))]
+    specs, cdi = [], config.paths.cdi_folder
+    for stem in (kind.replace("/", "-") for kind in (static_kind(driver), claim_kind(driver))):
+        forms = (f"{stem}.json", f"{stem}_*.json", f".{stem}*.tmp")  # the last: what a killed process was writing
+        specs += [path for form in forms for path in sorted(cdi.glob(form))]
     sockets = config.paths.registry_folder.glob(f"{driver}-*reg.sock")
     yield from _remove([*specs, *sockets, config.paths.plugins_folder / driver], dry_run=dry_run)
+
+
+def _remove_state(folder: Path, *, dry_run: bool) -> Iterator[Path]:
+    """Remove the simulated machine's files, and the folder when nothing else is in it: users choose it."""
+    ours = state_files(folder)
+    others = set(folder.iterdir()) - set(ours) if folder.is_dir() else set()
+    yield from _remove([*ours, *(() if others else (folder,))], dry_run=dry_run)
 
 
 def _remove(paths: list[Path], *, dry_run: bool) -> Iterator[Path]:

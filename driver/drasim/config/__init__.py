@@ -49,7 +49,9 @@ _DriverName = Annotated[
 _NodeName = Annotated[
     str,
     msgspec.Meta(
-        pattern=rf"^({_DNS}(\.{_DNS})*)?\Z", max_length=253, description="the name of the Node, a DNS name, or empty"
+        pattern=rf"^({_DNS}(\.{_DNS})*)?\Z",
+        max_length=253,
+        description="the Node's name (a DNS name of at most 253 characters), or empty",
     ),
 ]
 _Folder = Annotated[str, msgspec.Meta(pattern="^/", description="an absolute path")]
@@ -244,7 +246,8 @@ def load_yaml(text: str, file: str) -> dict[str, Any]:
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date such as 2026-13-45
         mark = getattr(error, "problem_mark", None)
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise ConfigError(file, "", f"{place}{getattr(error, 'problem', None) or error}") from None
+        problem = " ".join(str(getattr(error, "problem", None) or error).split())  # PyYAML's may have several lines
+        raise ConfigError(file, "", place + problem) from None
     if document is None:
         return {}
     if not isinstance(document, dict):

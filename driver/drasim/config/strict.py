@@ -105,7 +105,7 @@ def _wrong(value: object, node: msgspec.inspect.Type, text: str) -> str:
 
 def _shown(value: object) -> str:
     text = msgspec.json.encode(value, enc_hook=str).decode()
-    return text if len(text) <= 60 else text[:57] + "..."  # noqa: PLR2004 - a line for people
+    return text if len(text) <= 60 else f"{text[:56]}...{text[-1]}"  # noqa: PLR2004 - a line for people
 
 
 def _key(path: Sequence[str | int]) -> str:

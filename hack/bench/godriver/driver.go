@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -19,29 +17,20 @@ import (
 
 const class = "claim"
 
-// driver prepares claims: CDI spec, then checkpoint, as the usual Go drivers do.
+// driver prepares claims: CDI spec, then checkpoint, one claim after the other, as the usual Go drivers do.
 type driver struct {
 	options
-	checkpoint string
+	checkpoint checkpoint
 	cache      *cdi.Cache
 	mutex      sync.Mutex
-	prepared   map[types.UID][]kubeletplugin.Device
 }
 
-func newDriver(o options, checkpoint string) (*driver, error) {
+func newDriver(o options, path string) (*driver, error) {
 	cache, err := cdi.NewCache(cdi.WithSpecDirs(o.cdi))
 	if err != nil {
 		return nil, err
 	}
-	d := &driver{options: o, checkpoint: checkpoint, cache: cache, prepared: map[types.UID][]kubeletplugin.Device{}}
-	data, err := os.ReadFile(checkpoint)
-	if errors.Is(err, os.ErrNotExist) {
-		return d, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return d, json.Unmarshal(data, &d.prepared)
+	return &driver{options: o, checkpoint: checkpoint(path), cache: cache}, nil
 }
 
 func (d *driver) PrepareResourceClaims(_ context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
@@ -56,7 +45,11 @@ func (d *driver) PrepareResourceClaims(_ context.Context, claims []*resourceapi.
 func (d *driver) prepare(claim *resourceapi.ResourceClaim) ([]kubeletplugin.Device, error) {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
-	if devices, ok := d.prepared[claim.UID]; ok {
+	prepared, err := d.checkpoint.load()
+	if err != nil {
+		return nil, err
+	}
+	if devices, ok := prepared[claim.UID]; ok {
 		return devices, nil
 	}
 	settings, err := d.settings(claim.Status.Allocation.Devices.Config)
@@ -78,8 +71,8 @@ func (d *driver) prepare(claim *resourceapi.ResourceClaim) ([]kubeletplugin.Devi
 	if err := d.writeSpec(claim.UID, devices, settings); err != nil {
 		return nil, err
 	}
-	d.prepared[claim.UID] = devices
-	return devices, d.save()
+	prepared[claim.UID] = devices
+	return devices, d.checkpoint.save(prepared)
 }
 
 func (d *driver) UnprepareResourceClaims(_ context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
@@ -93,14 +86,18 @@ func (d *driver) UnprepareResourceClaims(_ context.Context, claims []kubeletplug
 func (d *driver) unprepare(uid types.UID) error {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
-	if _, ok := d.prepared[uid]; !ok {
+	prepared, err := d.checkpoint.load()
+	if err != nil {
+		return err
+	}
+	if _, ok := prepared[uid]; !ok {
 		return nil
 	}
 	if err := d.cache.RemoveSpec(d.specName(uid)); err != nil {
 		return err
 	}
-	delete(d.prepared, uid)
-	return d.save()
+	delete(prepared, uid)
+	return d.checkpoint.save(prepared)
 }
 
 func (d *driver) HandleError(_ context.Context, err error, message string) {
@@ -158,28 +155,4 @@ func (d *driver) specName(uid types.UID) string {
 
 func vendor(driver string) string {
 	return "k8s." + driver
-}
-
-// save rewrites the one checkpoint file; it must survive a power failure, so it is synced.
-func (d *driver) save() error {
-	return replace(d.checkpoint, d.prepared)
-}
-
-func replace(path string, value any) error {
-	data, err := json.Marshal(value)
-	if err != nil {
-		return err
-	}
-	file, err := os.CreateTemp(filepath.Dir(path), ".tmp-*")
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	if _, err := file.Write(data); err != nil {
-		return err
-	}
-	if err := file.Sync(); err != nil {
-		return err
-	}
-	return os.Rename(file.Name(), path)
 }

@@ -1,5 +1,6 @@
 """What an answer of the API server means: errors from its Status objects, Retry-After."""
 
+import math
 from datetime import UTC, datetime
 from http import HTTPStatus
 
@@ -84,9 +85,10 @@ def retry_after_of(header: str | None, now: datetime | None = None) -> float | N
     if not header:
         return None
     try:
-        return max(0.0, float(header))
+        seconds = float(header)
     except ValueError:
         return _seconds_until(header, now or datetime.now(UTC))
+    return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
 def _seconds_until(date: str, now: datetime) -> float | None:

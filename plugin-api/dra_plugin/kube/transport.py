@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 
 from dra_plugin import __version__
-from dra_plugin.errors import ClusterError, Rejected, Retryable
+from dra_plugin.errors import ClusterError, Rejected, Retryable, SetupError
 from dra_plugin.kube.answers import Status, error_for, retry_after_of, status_of
 from dra_plugin.kube.credentials import Credentials, Endpoint
 from dra_plugin.kube.gate import Gate
@@ -31,6 +31,7 @@ _KEEP_ALIVE = 75.0  # seconds; the API server closes idle connections after 90
 _CONNECT_TIMEOUT = 5.0
 _REQUEST_TIMEOUT = 30.0
 _SILENCE = 150.0  # seconds without a byte after which a watch is taken for dead; bookmarks come every minute
+_LEAST_WAIT = 0.1  # seconds, where a server says "at once": no hot loop, and our patience ends
 _WAIT_AND_REPEAT = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 
 
@@ -124,7 +125,7 @@ class Transport:
             seconds = retry_after_of(answer.retry_after)
             if seconds is None or answer.code not in _WAIT_AND_REPEAT:
                 raise _error(request, status_of(answer.code, answer.body), seconds)
-            self._gate.close(request.verb, seconds)
+            self._gate.close(request.verb, max(seconds, _LEAST_WAIT))
 
     async def _pass_gate(self, request: Request, deadline: float) -> None:
         while seconds := self._gate.wait_for(request.verb):
@@ -146,7 +147,12 @@ class Transport:
         return self._headers.get("Authorization")
 
     async def _read_credentials(self) -> None:
-        header = await self._credentials.authorization()
+        try:
+            header = await self._credentials.authorization()
+        except SetupError as error:
+            if self._session is None:
+                raise
+            raise Retryable(f"credentials that worked before: {error}") from error  # a login service may be away
         if self._session is None:
             self._endpoint = await self._credentials.endpoint()
             self._session = _open(self._endpoint)

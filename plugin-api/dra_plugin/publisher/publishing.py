@@ -6,6 +6,7 @@ from contextlib import aclosing
 
 from dra_plugin.cluster import Cluster
 from dra_plugin.latest import Latest, follow
+from dra_plugin.naming import check_driver_name
 from dra_plugin.observe import Observer, ignore
 from dra_plugin.publisher.scope import PoolState, Scope
 from dra_plugin.publisher.syncing import PoolSync
@@ -35,7 +36,8 @@ class Publisher:
         *,
         observer: Observer = ignore,
     ) -> None:
-        """Read and write nothing before ``run``."""
+        """Read and write nothing before ``run``. Raises SetupError for a driver name that the API refuses."""
+        check_driver_name(driver)
         owner = Owner(driver=driver, node_name=node_name)
         self._scope = Scope(cluster, owner, pools, enabled, observer)
         self._running: set[str] = set()

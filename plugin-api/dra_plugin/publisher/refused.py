@@ -48,7 +48,7 @@ class Refused:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The fields that the server removed, each once, sorted."""
+        """The fields that the server did not keep, each once, sorted."""
         return tuple(sorted({field for answer in self._answers.values() for field in answer.fields}))
 
     def note(self, sent: ResourceSlice, stored: ResourceSlice) -> None:

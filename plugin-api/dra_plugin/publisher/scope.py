@@ -27,7 +27,7 @@ class PoolState(msgspec.Struct, frozen=True, kw_only=True):
         slices: how many slices it has.
         synced: they equal what is wanted.
         error: why they could not be made so, at the last try.
-        dropped: fields that the server removed (a feature gate is off).
+        dropped: fields that the server did not keep (a feature gate is off, mostly).
         problems: what was changed or left out because it breaks a limit of the API, one line for people each.
     """
 

@@ -61,7 +61,10 @@ def carried(wanted: ResourceSlice, stored: ResourceSlice) -> ResourceSlice:
 
 
 def dropped(wanted: ResourceSlice, stored: ResourceSlice) -> tuple[str, ...]:
-    """Return the fields of ``wanted.spec`` that the server removed, as in ``devices[].taints``, each once, sorted."""
+    """Return the fields of ``wanted.spec`` that the server did not keep, as in ``devices[].taints``, once each, sorted.
+
+    Most were removed (a feature gate is off); one that stands there with another value counts as well.
+    """
     return tuple(sorted(set(_missing(wanted.spec, stored.spec, ""))))
 
 
@@ -77,6 +80,8 @@ def _missing(one: Any, other: Any, path: str) -> Iterator[str]:  # noqa: ANN401 
         there, here = _by_key(other), _by_key(one)
         for key, item in here.items():
             yield from _missing(item, there.get(key), f"{path}[]")
+    else:
+        yield path
 
 
 def _by_key(items: Any) -> Mapping[Any, Any]:  # noqa: ANN401 - a map or a list of the API

@@ -1,6 +1,6 @@
 """Hardware that does not exist: a machine from a profile, whose changes outlive the process that made them."""
 
-from drasim.hardware.simulated.machine import SimulatedHardware, SimulatedMachine, opened
+from drasim.hardware.simulated.machine import SimulatedHardware, SimulatedMachine, opened, state_files
 from drasim.hardware.simulated.profile import Machine, Profile, load_profile, machine_of
 
 __all__ = [
@@ -11,4 +11,5 @@ __all__ = [
     "load_profile",
     "machine_of",
     "opened",
+    "state_files",
 ]

@@ -18,11 +18,11 @@ from dra_plugin.locks import FileLock
 from drasim.hardware import DeviceLost, Gpu, HardwareError, Kind, Looked, Nic, NotSupported, Setting, Step
 from drasim.hardware.simulated.profile import Machine
 
-__all__ = ["MachineState", "SimulatedHardware", "SimulatedMachine", "opened"]
+__all__ = ["MachineState", "SimulatedHardware", "SimulatedMachine", "opened", "state_files"]
 
 _FILE = "machine.json"
 _LOCK_TIMEOUT = 10.0
-_POLL = 0.5
+_POLL = 1.0
 """Seconds between two looks at the file's time stamp."""
 
 _KNOWN = {"gpu": frozenset({"powerLimitWatts", "computeMode"}), "nic": frozenset({"mtu", "interfaceName"})}
@@ -171,6 +171,11 @@ class SimulatedHardware:
         end = loop.time() + self._period
         while (left := end - loop.time()) > 0 and self._machine.stamp() == stamp:  # noqa: ASYNC110 - other processes write it
             await asyncio.sleep(min(_POLL, left))
+
+
+def state_files(folder: Path) -> tuple[Path, ...]:
+    """Return the files of a machine whose state is in ``folder``; others there belong to somebody else."""
+    return folder / _FILE, *sorted(folder.glob(f".{_FILE}.*"))  # its lock, and what a killed process was writing
 
 
 @asynccontextmanager

@@ -21,7 +21,9 @@ from drasim.hardware import Gpu, Nic, Pci
 
 __all__ = ["GpuModel", "Machine", "NicModel", "Profile", "Root", "load_profile", "machine_of"]
 
-_Text = Annotated[str, msgspec.Meta(min_length=1, max_length=64, description="text of 1 to 64 characters")]
+_Text = Annotated[
+    str, msgspec.Meta(pattern=r"^[^\x00-\x1f\x7f]{1,64}\Z", description="text of 1 to 64 printable characters")
+]
 _Version = Annotated[
     str,
     msgspec.Meta(
@@ -39,6 +41,10 @@ _Count = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 _Speed = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
 _Delay = Annotated[Seconds, msgspec.Meta(description="1ms to 24h, such as 5s")]
 _LAST_BUS = 0xFF
+_MOST = 4096
+"""Roots, and devices, of one machine: more than any has; looking at them and publishing them takes a second."""
+_MOST_BYTES = 2**63 - 1
+"""What the API server can compare capacities by (int64)."""
 
 
 class _Section(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -128,43 +134,48 @@ def machine_of(profile: Profile, node: str) -> Machine:
 def _check(profile: Profile, file: str) -> None:
     """Refuse what is well-formed but cannot be a machine."""
     _check_memory(profile.gpu, file, "gpu")
+    _check_size(profile, file)
     taken: dict[str, str] = {}
     for number, root in enumerate(profile.roots):
         where = f"roots[{number}]"
-        _check_root(root, file, where)
-        if root.root and root.root in taken:
-            raise ConfigError(
-                file, f"{where}.root", f'"{root.root}" is {taken[root.root]} as well; allowed: another one'
-            )
-        taken[root.root or ""] = f"{where}.root"
+        _check_memory(root.gpu, file, f"{where}.gpu")
         if root.root:
-            _check_buses(root, taken, file, where)
+            _check_named(root, root.root, file, where)
+            _check_buses(root, root.root, taken, (file, f"{where}.root"))
 
 
-def _check_root(root: Root, file: str, where: str) -> None:
-    if root.root and root.count > 1:
-        raise ConfigError(
-            file, f"{where}.count", f"{root.count} roots cannot share a name; allowed: 1, or leave out root"
-        )
-    if root.root and int(root.root[-2:], 16) + root.gpus + root.nics > _LAST_BUS:
-        free = _LAST_BUS - int(root.root[-2:], 16)
-        raise ConfigError(file, f"{where}.root", f'"{root.root}" has {free} PCI buses only; allowed: a lower one')
-    _check_memory(root.gpu, file, f"{where}.gpu")
+def _check_size(profile: Profile, file: str) -> None:
+    roots = sum(root.count for root in profile.roots)
+    devices = sum(root.count * (root.gpus + root.nics) for root in profile.roots)
+    for number, what in ((roots, "roots"), (devices, "devices")):
+        if number > _MOST:
+            raise ConfigError(file, "roots", f"{number} {what} in all; allowed: at most {_MOST}")
 
 
 def _check_memory(gpu: GpuModel | None, file: str, where: str) -> None:
-    if gpu and gpu.memory.number <= 0:
-        raise ConfigError(file, f"{where}.memory", f'"{gpu.memory}" is not allowed; allowed: more than 0')
+    if gpu and not (1 <= gpu.memory.number <= _MOST_BYTES and gpu.memory.number % 1 == 0):
+        problem = f'"{gpu.memory}" is not allowed; allowed: 1 to {_MOST_BYTES} bytes, such as 80Gi'
+        raise ConfigError(file, f"{where}.memory", problem)
 
 
-def _check_buses(root: Root, taken: dict[str, str], file: str, where: str) -> None:
-    """Refuse a root whose devices would sit on buses of another one."""
-    domain, first = root.root[3:7] if root.root else "", int(root.root[-2:], 16) if root.root else 0
-    for bus in range(first + 1, first + 1 + root.gpus + root.nics):
-        other = taken.setdefault(f"pci{domain}:{bus:02x}", f"{where}.root")
-        if other != f"{where}.root":
-            problem = f'"{root.root}" needs the bus {bus:02x} of {other} too; allowed: one with more buses to itself'
-            raise ConfigError(file, f"{where}.root", problem)
+def _check_named(root: Root, name: str, file: str, where: str) -> None:
+    if root.count > 1:
+        problem = f"{root.count} roots cannot share a name; allowed: 1, or leave out root"
+        raise ConfigError(file, f"{where}.count", problem)
+    free = _LAST_BUS - int(name[-2:], 16)
+    if root.gpus + root.nics > free:
+        raise ConfigError(file, f"{where}.root", f'"{name}" has {free} PCI buses only; allowed: a lower one')
+
+
+def _check_buses(root: Root, name: str, taken: dict[str, str], place: tuple[str, str]) -> None:
+    """Refuse a root that shares a bus, its own or one of its devices', with another one."""
+    file, key = place
+    first = int(name[-2:], 16)
+    for bus in range(first, first + 1 + root.gpus + root.nics):
+        other = taken.setdefault(f"{name[:8]}{bus:02x}", key)
+        if other != key:
+            problem = f'"{name}" needs the bus {bus:02x} of {other} too; allowed: one with more buses to itself'
+            raise ConfigError(file, key, problem)
 
 
 def _named_roots(profile: Profile) -> Iterator[tuple[Root, str]]:
