@@ -231,9 +231,10 @@ class Start:
         self._refuse_failed()
         self._load_images(box)
         self._tell_ready()
+        whole = usable(box, self._rows)
         if all(row["state"] == "ready" for row in self._rows):
-            self._tell_nodes(box)
-        return usable(box, self._rows)
+            self._tell_nodes(box)  # after the look that decides, so that no node is Ready unsaid
+        return whole
 
     def late(self) -> str:
         """Return what to say when it took too long."""
