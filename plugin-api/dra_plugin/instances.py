@@ -21,7 +21,7 @@ from dra_plugin.latest import Latest
 
 __all__ = ["Instance"]
 
-_PERIOD = 0.5  # seconds between two looks at the folder
+_PERIOD = 1.0  # seconds between two looks at the folder
 
 
 class Instance:
