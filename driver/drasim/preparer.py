@@ -221,10 +221,14 @@ class Preparer:
     async def _held(self) -> AsyncIterator[Held]:
         """Hold the short lock and yield what is promised to whom."""
         async with self._stores.lock.hold(self._patience) as unchanged:
-            held = self._stores.checkpoint.load(unchanged)
-            self.damaged.set(held.damaged)
-            self.prepared.set(len(held.records))
+            held = self._tell(self._stores.checkpoint.load(unchanged))
             yield held
+            self._tell(self._stores.checkpoint.load(fresh=True))  # as the body left it
+
+    def _tell(self, held: Held) -> Held:
+        self.damaged.set(held.damaged)
+        self.prepared.set(len(held.records))
+        return held
 
     def _made_here(self, record: Record) -> bool:
         """Tell whether what was made for the record may still be there: it was made since the last boot."""

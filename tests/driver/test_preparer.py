@@ -147,6 +147,16 @@ async def test_unprepare_takes_everything_back(world: World) -> None:
 
 
 @pytest.mark.parametrize("asked", [PLAIN, SET])
+async def test_the_number_of_prepared_claims_is_that_of_the_records(world: World, asked: Claim) -> None:
+    """Whoever reads it after a call sees what the call left, not what it found."""
+    preparer = world.preparer()
+    await preparer.prepare(asked)
+    assert preparer.prepared.value == 1
+    await preparer.unprepare(ref("a"))
+    assert preparer.prepared.value == 0
+
+
+@pytest.mark.parametrize("asked", [PLAIN, SET])
 async def test_prepare_again_answers_the_same(world: World, asked: Claim) -> None:
     """A repeated Prepare, in this instance or another, changes nothing and answers the same."""
     preparer = world.preparer()
