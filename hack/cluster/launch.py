@@ -87,7 +87,7 @@ def _await_usable(state: State) -> None:
     while True:
         box = Box.get(state)
         rows = box.rows() if state.socket.exists() else []
-        if rows and usable(box, rows):
+        if rows and all_ready(rows) and usable(box, ready_nodes(box)):
             return
         lost = [row for row in rows if row["state"] in ("failed", "stopped")]
         if lost or time.monotonic() > end:
@@ -97,11 +97,14 @@ def _await_usable(state: State) -> None:
         time.sleep(0.2)
 
 
-def usable(box: Box, rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Tell whether everything is ready, every node is Ready, and pods can be made."""
-    if any(row["state"] != "ready" for row in rows):
-        return False
-    return len(ready_nodes(box)) == box.plan.nodes and _has_account(box)
+def all_ready(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Tell whether every component is ready."""
+    return all(row["state"] == "ready" for row in rows)
+
+
+def usable(box: Box, ready: set[str]) -> bool:
+    """Tell whether every node is among the Ready ones, and pods can be made."""
+    return len(ready) == box.plan.nodes and _has_account(box)
 
 
 def _choice(binaries: Mapping[str, Path], options: Options) -> gates.Choice:
@@ -231,10 +234,11 @@ class Start:
         self._refuse_failed()
         self._load_images(box)
         self._tell_ready()
-        whole = usable(box, self._rows)
-        if all(row["state"] == "ready" for row in self._rows):
-            self._tell_nodes(box)  # after the look that decides, so that no node is Ready unsaid
-        return whole
+        if not all_ready(self._rows):
+            return False
+        ready = ready_nodes(box)
+        self._tell_nodes(ready)
+        return usable(box, ready)
 
     def late(self) -> str:
         """Return what to say when it took too long."""
@@ -265,8 +269,8 @@ class Start:
             if row["state"] == "ready" and name not in self._ready:
                 self._tell(name, "ready")
 
-    def _tell_nodes(self, box: Box) -> None:
-        for name in sorted(ready_nodes(box) - self._ready):
+    def _tell_nodes(self, ready: set[str]) -> None:
+        for name in sorted(ready - self._ready):
             self._tell(name, "Ready")
 
     def _tell(self, name: str, what: str) -> None:

@@ -143,22 +143,29 @@ class CdiFolder:
     def claims(self, kind: str) -> frozenset[str]:
         """Return the UIDs of the claims that have a spec of this kind. Raises SetupError."""
         prefix = _stem(kind) + "_"
-        names = [path.name for path in self._listed()]
-        return frozenset(n[len(prefix) : -len(_SUFFIX)] for n in names if n.startswith(prefix) and n.endswith(_SUFFIX))
-
-    def clear_scraps(self, kind: str) -> None:
-        """Remove what processes that were killed while writing specs of this kind left. Raises SetupError."""
-        for path in self._listed():
-            if path.name.startswith(f".{_stem(kind)}") and files.is_old(path):
-                path.unlink(missing_ok=True)
-
-    def _listed(self) -> list[Path]:
         try:
-            return list(self._path.iterdir())
+            names = [path.name for path in self._path.iterdir()]
         except FileNotFoundError:
-            return []
+            return frozenset()
         except OSError as error:
             raise SetupError(f"CDI folder {self._path} cannot be read: {error.strerror or error}") from error
+        return frozenset(n[len(prefix) : -len(_SUFFIX)] for n in names if n.startswith(prefix) and n.endswith(_SUFFIX))
+
+    def paths(self, kind: str) -> list[Path]:
+        """Return every file of this kind: the static spec, those of claims, and what killed processes were writing."""
+        forms = (f"{_stem(kind)}{_SUFFIX}", f"{_stem(kind)}_*{_SUFFIX}")
+        return [*(path for form in forms for path in sorted(self._path.glob(form))), *self._scraps(kind)]
+
+    def clear_scraps(self, kind: str) -> None:
+        """Remove what killed processes were writing of this kind, a minute ago or longer. Raises SetupError."""
+        for path in filter(files.is_old, self._scraps(kind)):
+            try:
+                files.remove(path)
+            except OSError as error:
+                raise SetupError(f"{path} cannot be removed: {error.strerror or error}") from error
+
+    def _scraps(self, kind: str) -> list[Path]:
+        return sorted(self._path.glob(f".{_stem(kind)}*.tmp"))
 
     def resolves(self, ids: Iterable[str]) -> bool:
         """Tell whether each id is in a file of ours that stands in the folder now. One stat for a static id."""

@@ -14,7 +14,7 @@ from dra_plugin.claims import ClaimRef
 from tests.flow.nodes import GPU, World, until, until_registered
 from tests.flow.processes import at, call, flags, free_port, node_process, over_http, slow_profile, start, terminate
 
-HEAVY = {"aiohttp", "click", "kubernetes", "prometheus_client", "rich", "typer", "yarl"}
+HEAVY = {"aiohttp", "click", "kubernetes", "prometheus_client", "rich", "structlog", "typer", "yarl"}
 PINNED = {"drasim.node", "dra_plugin.server", "grpc.aio", "msgspec"}
 WATCHED = """
 import json, os, signal, sys

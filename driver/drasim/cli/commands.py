@@ -1,4 +1,4 @@
-"""The commands for people, on typer and rich. A command is a function of its own module, added here by one line.
+"""The commands for people, on typer. A command is a function of its own module, added here by one line.
 
 Commands raise; ``__main__`` turns what they raise into an exit code (``ConfigError`` into 2).
 """

@@ -11,6 +11,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from dra_plugin.cdi import CdiFolder
 from dra_plugin.cluster import Cluster, Selector
 from dra_plugin.errors import ClaimError, SetupError
 from dra_plugin.files import is_listening
@@ -102,10 +103,8 @@ def _sockets(driver: str, config: Config) -> Iterator[Path]:
 
 def _remove_files(driver: str, config: Config, *, dry_run: bool) -> Iterator[Path]:
     """Remove CDI specs, registration sockets and the driver's folder; yield each that was there."""
-    specs, cdi = [], config.paths.cdi_folder
-    for stem in (kind.replace("/", "-") for kind in (static_kind(driver), claim_kind(driver))):
-        forms = (f"{stem}.json", f"{stem}_*.json", f".{stem}*.tmp")  # the last: what a killed process was writing
-        specs += [path for form in forms for path in sorted(cdi.glob(form))]
+    cdi = CdiFolder(config.paths.cdi_folder)
+    specs = [path for kind in (static_kind(driver), claim_kind(driver)) for path in cdi.paths(kind)]
     sockets = config.paths.registry_folder.glob(f"{driver}-*reg.sock")
     yield from _remove([*specs, *sockets, config.paths.plugins_folder / driver], dry_run=dry_run)
 
