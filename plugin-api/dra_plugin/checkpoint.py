@@ -7,7 +7,7 @@ nothing that the kubelet was told. Prices on a quiet ext4: 0.3 ms for a new reco
 and the kubelet asks for it again), 0.25 ms for a change of the phase alone (a power loss may undo that, and voids with
 the boot what it speaks of), 0.55 ms for any other change, 0.25 ms for removing one.
 
-All methods are for the holder of the driver's ``FileLock``::
+All methods but ``has`` are for the holder of the driver's ``FileLock``::
 
     async with lock.hold(timeout) as unchanged:
         held = checkpoint.load(unchanged)
@@ -17,6 +17,7 @@ All methods are for the holder of the driver's ``FileLock``::
 """
 
 import contextlib
+import os
 import re
 import zlib
 from collections.abc import Iterator, Mapping
@@ -122,6 +123,10 @@ class Checkpoint:
             with _claim_errors("read", self._folder):
                 self._held = _read_folder(self._folder)
         return self._held
+
+    def has(self, uid: str) -> bool:
+        """Tell whether a record of the claim stands in the folder, readable or not; nobody needs to hold the lock."""
+        return bool(_NAME.fullmatch(uid)) and os.access(f"{self._folder}/{uid}{_SUFFIX}", os.F_OK)
 
     def write(self, record: Record) -> None:
         """Store the record, in place of an older or a damaged one of its UID. Raises ClaimError."""

@@ -71,8 +71,11 @@ class Cluster(Protocol):
         """
         ...
 
-    async def create(self, kind: Kind[T], obj: T) -> T:
-        """Create and return what the server stored; Conflict when the name exists."""
+    async def create(self, kind: Kind[T], obj: T, *, dry_run: bool = False) -> T:
+        """Create and return what the server stored; Conflict when the name exists.
+
+        ``dry_run``: all checks and changes are made, and nothing is stored; what comes back has no resource version.
+        """
         ...
 
     async def replace(self, kind: Kind[T], obj: T) -> T:

@@ -5,6 +5,7 @@ A member that the server may leave out or send as null is ``None``; where lists 
 Times are whole seconds in UTC, RFC 3339 with ``Z``. Sources: API types of Kubernetes 1.37.
 """
 
+import functools
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
@@ -13,10 +14,15 @@ import msgspec
 from dra_plugin.quantity import Quantity
 
 __all__ = [
+    "CONFIG_MAP",
+    "DEVICE_TAINT_RULE",
+    "DEVICE_TAINT_RULES",
     "EVENT",
     "LEASE",
     "NODE",
+    "POD",
     "RESOURCE_SLICE",
+    "ConfigMap",
     "Counter",
     "CounterConsumption",
     "CounterSet",
@@ -24,6 +30,9 @@ __all__ = [
     "DeviceAttribute",
     "DeviceCapacity",
     "DeviceTaint",
+    "DeviceTaintRule",
+    "DeviceTaintRuleSpec",
+    "DeviceTaintSelector",
     "Event",
     "Kind",
     "Lease",
@@ -32,10 +41,14 @@ __all__ = [
     "ObjectMeta",
     "ObjectReference",
     "OwnerReference",
+    "Pod",
+    "PodSpec",
+    "PodStatus",
     "Pool",
     "ResourcePool",
     "ResourceSlice",
     "ResourceSliceSpec",
+    "SchedulingGroup",
     "Value",
     "decode",
     "encode",
@@ -177,6 +190,68 @@ class ResourceSlice(Value, frozen=True, kw_only=True):
     spec: ResourceSliceSpec
 
 
+class DeviceTaintSelector(Value, frozen=True, kw_only=True):
+    """``spec.deviceSelector`` of a rule: all given members must match; none given matches every device there is."""
+
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+
+
+class DeviceTaintRuleSpec(Value, frozen=True, kw_only=True):
+    """``spec`` of a rule. No selector matches no device."""
+
+    device_selector: DeviceTaintSelector | None = None
+    taint: DeviceTaint
+
+
+class DeviceTaintRule(Value, frozen=True, kw_only=True):
+    """A taint on devices that is not their driver's: an administrator's, or a controller's (KEP-5055)."""
+
+    api_version: str = msgspec.field(default_factory=lambda: "resource.k8s.io/v1")
+    kind: str = msgspec.field(default_factory=lambda: "DeviceTaintRule")
+    metadata: ObjectMeta
+    spec: DeviceTaintRuleSpec
+
+
+class SchedulingGroup(Value, frozen=True, kw_only=True):
+    """``spec.schedulingGroup`` of a Pod."""
+
+    pod_group_name: str | None = None
+
+
+class PodSpec(Value, frozen=True, kw_only=True):
+    """``spec`` of a Pod, as far as it is read here."""
+
+    node_name: str | None = None
+    scheduling_group: SchedulingGroup | None = None
+
+
+class PodStatus(Value, frozen=True, kw_only=True):
+    """``status`` of a Pod, as far as it is read here."""
+
+    phase: str | None = None
+
+
+class Pod(Value, frozen=True, kw_only=True):
+    """A Pod, as far as it is read here."""
+
+    api_version: str = msgspec.field(default_factory=lambda: "v1")
+    kind: str = msgspec.field(default_factory=lambda: "Pod")
+    metadata: ObjectMeta
+    spec: PodSpec = PodSpec()
+    status: PodStatus | None = None
+
+
+class ConfigMap(Value, frozen=True, kw_only=True):
+    """A ConfigMap with text."""
+
+    api_version: str = msgspec.field(default_factory=lambda: "v1")
+    kind: str = msgspec.field(default_factory=lambda: "ConfigMap")
+    metadata: ObjectMeta
+    data: dict[str, str] | None = None
+
+
 class Node(Value, frozen=True, kw_only=True):
     """A Node: a driver needs its UID for owner references, and its labels."""
 
@@ -248,6 +323,14 @@ class Kind(msgspec.Struct, Generic[T_co], frozen=True):
 
 RESOURCE_SLICE = Kind("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", False, ResourceSlice)  # noqa: FBT003 - the field order of Kind
 NODE = Kind("", "v1", "nodes", "Node", False, Node)  # noqa: FBT003 - the field order of Kind
+POD = Kind("", "v1", "pods", "Pod", True, Pod)  # noqa: FBT003 - the field order of Kind
+CONFIG_MAP = Kind("", "v1", "configmaps", "ConfigMap", True, ConfigMap)  # noqa: FBT003 - the field order of Kind
+DEVICE_TAINT_RULES = tuple(
+    Kind("resource.k8s.io", version, "devicetaintrules", "DeviceTaintRule", False, DeviceTaintRule)  # noqa: FBT003 - the field order of Kind
+    for version in ("v1", "v1beta2", "v1alpha3")
+)
+"""The kind in every version that has had it, the newest first; the fields are the same in all of them."""
+DEVICE_TAINT_RULE = DEVICE_TAINT_RULES[0]
 EVENT = Kind("events.k8s.io", "v1", "events", "Event", True, Event)  # noqa: FBT003 - the field order of Kind
 LEASE = Kind("coordination.k8s.io", "v1", "leases", "Lease", True, Lease)  # noqa: FBT003 - the field order of Kind
 
@@ -272,5 +355,11 @@ def _to_json(value: object) -> object:
 
 def _from_json(into: type, value: Any) -> object:  # noqa: ANN401 - msgspec's hook signature
     if into is Quantity:
-        return Quantity(str(value))
+        return _quantity(str(value))
     raise NotImplementedError(f"{into.__name__} cannot be read from JSON here")
+
+
+@functools.lru_cache(maxsize=1024)
+def _quantity(text: str) -> Quantity:
+    """Return the amount; the few that a cluster has are parsed once and shared by all objects."""
+    return Quantity(text)

@@ -74,13 +74,21 @@ class Server:
     """What is known of a plugin while it is served."""
 
     def __init__(
-        self, registration: Registration, publisher: "Publisher", calls: Calls, sockets: tuple[Path, Path]
+        self,
+        registration: Registration,
+        newest: Latest[bool],
+        publisher: "Publisher",
+        calls: Calls,
+        sockets: tuple[Path, Path],
     ) -> None:
         """Hold the parts; made by ``serving``."""
         self.registered = registration.registered
         """True from NotifyRegistrationStatus(true) until the kubelet goes away."""
         self.refusal = registration.refusal
         """Why the kubelet refused the last registration, None when it did not."""
+        self.newest = newest
+        """True while this instance is the newest one of the driver on the node: it alone publishes and runs whatever
+        else writes to the API server for the driver. It stays true when the kubelet goes away for a while."""
         self.publisher = publisher
         self.sockets = sockets
         """The DRA socket and the registration socket."""
@@ -124,7 +132,7 @@ async def serving(
             gate = _gate(registration.registered, instance.newest, enabled)
             background = (gate, instance.run(), publisher.run(), _in_place(dra, registrar, registration))
             async with _tasks(background):
-                yield Server(registration, publisher, calls, (dra.path, registrar.path))
+                yield Server(registration, instance.newest, publisher, calls, (dra.path, registrar.path))
 
 
 class _Endpoint:

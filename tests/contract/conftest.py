@@ -10,6 +10,7 @@ from dra_plugin.kube import KubeCluster, from_kubeconfig, plain
 from dra_plugin.testing import FakeCluster
 from dra_plugin.testing.cluster.http import serve_http
 from tests.cluster.real import RealCluster, real_cluster
+from tests.contract.samples import catalog
 
 __all__ = ["cluster", "real_cluster"]
 
@@ -23,7 +24,7 @@ WATCH = {
 @pytest.fixture(params=["fake", "http", pytest.param("real", marks=pytest.mark.cluster)])
 async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
     """One implementation after the other; the real one keeps what other tests left."""
-    fake = FakeCluster(watch_seconds=WATCH["fake"])
+    fake = FakeCluster(catalog=catalog(), watch_seconds=WATCH["fake"])
     if request.param == "fake":
         yield fake
         return

@@ -32,6 +32,18 @@ def test_written_is_read_by_a_new_process(tmp_path: Path) -> None:
     assert one.load(True).records["a"].made == {"step": [1, "x"]}
 
 
+def test_whether_there_is_a_record_is_known_without_the_index(tmp_path: Path) -> None:
+    """Another object's records are found at once, readable or not; a name that can be no record's is not there."""
+    mine, other = Checkpoint(tmp_path / "claims"), Checkpoint(tmp_path / "claims")
+    assert not mine.has("a")
+    other.load(False)
+    other.write(record("a"))
+    (tmp_path / "claims" / "b.json").write_bytes(b"{")
+    assert [mine.has(uid) for uid in ("a", "b", "c", "../claims/a", "")] == [True, True, False, False, False]
+    other.remove("a")
+    assert not mine.has("a")
+
+
 def test_fresh_index_reads_no_file(tmp_path: Path) -> None:
     """With a valid index the folder is not looked at: 512 held claims cost what none costs."""
     mine, other = Checkpoint(tmp_path), Checkpoint(tmp_path)

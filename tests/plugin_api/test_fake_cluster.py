@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 
 import pytest
+from aiohttp import ClientSession
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -16,7 +17,9 @@ from dra_plugin.errors import ClusterError, Conflict, Expired, Rejected, Retryab
 from dra_plugin.kube import KubeCluster, plain
 from dra_plugin.quantity import Quantity
 from dra_plugin.resources import (
+    DEVICE_TAINT_RULES,
     NODE,
+    POD,
     RESOURCE_SLICE,
     Counter,
     CounterConsumption,
@@ -24,14 +27,20 @@ from dra_plugin.resources import (
     Device,
     DeviceAttribute,
     DeviceTaint,
+    DeviceTaintRule,
+    DeviceTaintRuleSpec,
     ObjectMeta,
     ResourcePool,
     ResourceSlice,
     ResourceSliceSpec,
+    SchedulingGroup,
 )
 from dra_plugin.testing import FakeCluster
-from dra_plugin.testing.cluster import GATES
+from dra_plugin.testing.cluster import GATES, Catalog, Resource
 from dra_plugin.testing.cluster.apply import applied
+from dra_plugin.testing.cluster.catalog import OPTIONAL_APIS
+from dra_plugin.testing.cluster.http import serve_http
+from tests.contract.samples import SAMPLE, Sample, SampleSpec
 
 COUNTERS = {"mem": Counter(value=Quantity("1Gi"))}
 RICH = Device(
@@ -169,12 +178,198 @@ async def outcome(cluster: FakeCluster, code: int | None) -> type[ClusterError] 
     return None
 
 
+async def test_a_server_that_is_away() -> None:
+    """Nothing can be asked and running watches break; when it is back, all is as it was."""
+    cluster = FakeCluster()
+    made = await cluster.create(RESOURCE_SLICE, a_slice())
+    async with aclosing(cluster.watch(RESOURCE_SLICE, made.metadata.resource_version or "")) as changes:
+        await anext(changes)
+        with cluster.away():
+            with pytest.raises(Retryable):
+                await anext(changes)
+            for question in (cluster.list(RESOURCE_SLICE), cluster.served(RESOURCE_SLICE), cluster.get(NODE, "x")):
+                with pytest.raises(Retryable):
+                    await question
+            with pytest.raises(Retryable):
+                await anext(cluster.watch(RESOURCE_SLICE, "1"))
+    assert (await cluster.list(RESOURCE_SLICE)).items == (made,)
+
+
+async def test_pods_of_one_node() -> None:
+    """Pods are found by their node, whatever their namespace, and leave the selection when they are deleted."""
+    cluster = FakeCluster()
+    for name, node in (("a", "node-a"), ("b", "node-b"), ("c", "node-a"), ("d", None)):
+        meta = {"name": name, "namespace": f"ns-{name}"}
+        group = {"schedulingGroup": {"podGroupName": "together"}}
+        await cluster.put_json(
+            {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {"nodeName": node, **group}}
+        )
+    found = await cluster.list(POD, Selector(fields={"spec.nodeName": "node-a"}))
+    assert [pod.metadata.name for pod in found.items] == ["a", "c"]
+    assert found.items[0].spec.scheduling_group == SchedulingGroup(pod_group_name="together")
+    assert await cluster.delete(POD, found.items[0])
+    left = await cluster.list(POD, Selector(fields={"spec.nodeName": "node-a"}))
+    assert [pod.metadata.name for pod in left.items] == ["c"]
+    waiting = await cluster.list(POD, Selector(fields={"spec.nodeName": ""}))
+    assert [pod.metadata.name for pod in waiting.items] == ["d"]
+
+
 async def test_an_unserved_kind() -> None:
     """What is not served is an error, and served says so."""
-    cluster = FakeCluster(unserved={"resourceclaims"})
+    cluster = FakeCluster(catalog=Catalog(unserved={"resourceclaims"}))
     assert [await cluster.served(RESOURCE_CLAIM), await cluster.served(NODE)] == [False, True]
     with pytest.raises(Rejected):
         await cluster.list(RESOURCE_CLAIM)
+
+
+# ---------------------------------------------------------------------------------------------- versions, catalog
+
+RULE_OF_TODAY, RULE_OF_1_36, RULE_OF_1_33 = DEVICE_TAINT_RULES
+
+
+def a_rule(name: str = "r", effect: str = "None") -> DeviceTaintRule:
+    taint = DeviceTaint(key="k", effect=effect)
+    return DeviceTaintRule(metadata=ObjectMeta(name=name), spec=DeviceTaintRuleSpec(taint=taint))
+
+
+async def test_old_versions_are_off_by_default() -> None:
+    """They can be switched on, with the newest one or in its place; an unknown one is refused, naming the allowed."""
+    kinds = DEVICE_TAINT_RULES
+    assert [await FakeCluster().served(kind) for kind in kinds] == [True, False, False]
+    some = FakeCluster(catalog=Catalog(apis=[RULE_OF_1_33.api_version]))
+    assert [await some.served(kind) for kind in kinds] == [True, False, True]
+    some.catalog.withdraw("devicetaintrules", "resource.k8s.io/v1")
+    assert [await some.served(kind) for kind in kinds] == [False, False, True]
+    assert await some.served(RESOURCE_CLAIM)
+    with pytest.raises(ValueError, match=r"'resource.k8s.io/v2' is none of resource.k8s.io/v1beta2, "):
+        Catalog(apis=["resource.k8s.io/v2"])
+
+
+async def test_versions_share_their_objects() -> None:
+    """What is written in one version is read in the other, under that one's name, and a watch hears of it."""
+    cluster = FakeCluster(catalog=Catalog(apis=[RULE_OF_1_36.api_version]))
+    since = (await cluster.list(RULE_OF_1_36)).resource_version
+    made = await cluster.create(RULE_OF_TODAY, a_rule())
+    found = await cluster.get(RULE_OF_1_36, "r")
+    assert found == replace(made, api_version="resource.k8s.io/v1beta2")
+    async with aclosing(cluster.watch(RULE_OF_1_36, since)) as changes:
+        seen = [(await anext(changes)).object for _ in range(2)]
+    assert seen == [None, found]
+    new = await cluster.replace(RULE_OF_1_36, replace(found, metadata=replace(found.metadata, labels={"a": "b"})))
+    assert (new.api_version, new.metadata.generation) == ("resource.k8s.io/v1beta2", 1)
+    read = await cluster.get(RULE_OF_TODAY, "r")
+    assert read == replace(new, api_version="resource.k8s.io/v1")
+    assert await cluster.replace(RULE_OF_TODAY, read) == read
+
+
+async def test_a_resource_that_comes_later() -> None:
+    """A custom resource is served from its installation on, and its objects outlive an absence."""
+    cluster = FakeCluster()
+    with pytest.raises(Rejected) as caught:
+        await cluster.create(SAMPLE, Sample(metadata=ObjectMeta(name="s"), spec=SampleSpec(node="n")))
+    assert caught.value.code == 404
+    cluster.catalog.serve(Resource.custom(SAMPLE, "spec.node"))
+    made = await cluster.create(SAMPLE, Sample(metadata=ObjectMeta(name="s"), spec=SampleSpec(node="n")))
+    cluster.catalog.withdraw(SAMPLE.plural)
+    assert await cluster.served(SAMPLE) is False
+    cluster.catalog.serve(Resource.custom(SAMPLE, "spec.node"))
+    assert (await cluster.list(SAMPLE, Selector(fields={"spec.node": "n"}))).items == (made,)
+
+
+async def test_gates_of_rules_keep_them() -> None:
+    """With DRADeviceTaintRules off rules are stored all the same: only scheduler and eviction ignore them."""
+    cluster = FakeCluster(disabled_gates={"DRADeviceTaintRules", "DRADeviceTaints"})
+    assert (await cluster.create(RULE_OF_TODAY, a_rule())).spec.taint.key == "k"
+
+
+# --------------------------------------------------------------------------------------------- over HTTP, by hand
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[tuple[FakeCluster, ClientSession]]:
+    """A fake API server and a plain HTTP client of it."""
+    fake = FakeCluster(catalog=Catalog(apis=OPTIONAL_APIS, extra=(Resource.custom(SAMPLE, "spec.node"),)))
+    async with serve_http(fake) as url, ClientSession(url) as session:
+        yield fake, session
+
+
+@pytest.mark.parametrize(("version", "code"), [("v1", 422), ("v1beta2", 200), ("v1alpha3", 200)])
+async def test_a_put_without_a_version(http: tuple[FakeCluster, ClientSession], version: str, code: int) -> None:
+    """Rules in v1 are not overwritten unread, older versions still let it happen."""
+    fake, session = http
+    await fake.create(RULE_OF_TODAY, a_rule())
+    body = {"spec": {"taint": {"key": "other", "effect": "None"}}}
+    async with session.put(f"/apis/resource.k8s.io/{version}/devicetaintrules/r", json=body) as answer:
+        assert answer.status == code
+        text = await answer.text()
+    assert ("metadata.resourceVersion" in text) is (code == 422)
+    stored = await fake.get(RULE_OF_TODAY, "r")
+    assert stored is not None
+    assert stored.spec.taint.key == ("k" if code == 422 else "other")
+
+
+async def test_a_merge_patch_keeps_to_its_part(http: tuple[FakeCluster, ClientSession]) -> None:
+    """A patch by kubectl changes the object or, with --subresource=status, the status, never both."""
+    fake, session = http
+    await fake.create(SAMPLE, Sample(metadata=ObjectMeta(name="s"), spec=SampleSpec(node="n")))
+    path = "/apis/contract.dra-plugin.example.com/v1/samples/s"
+    both = {"spec": {"note": "x"}, "status": {"phase": "Active"}}
+    headers = {"Content-Type": "application/merge-patch+json"}
+    async with session.patch(path, json=both, headers=headers) as answer:
+        assert (await answer.json())["spec"] == {"node": "n", "note": "x"}
+    found = await fake.get(SAMPLE, "s")
+    assert found is not None
+    assert found.status is None
+    async with session.patch(f"{path}/status", json={**both, "spec": {"note": "y"}}, headers=headers) as answer:
+        assert answer.status == 200
+    found = await fake.get(SAMPLE, "s")
+    assert found is not None
+    assert found.status is not None
+    assert (found.spec.note, found.status.phase) == ("x", "Active")
+
+
+@pytest.mark.parametrize(
+    ("method", "query", "code"),
+    [
+        ("POST", "dryRun=All", 201),
+        ("POST", "dryRun=Some", 422),
+        ("PUT", "dryRun=All", 400),
+        ("DELETE", "dryRun=All", 400),
+    ],
+)
+async def test_dry_runs(http: tuple[FakeCluster, ClientSession], method: str, query: str, code: int) -> None:
+    """What the fake cannot do as a dry run it refuses, rather than do it in earnest."""
+    fake, session = http
+    made = await fake.create(RULE_OF_TODAY, a_rule())
+    name = "" if method == "POST" else "/r"
+    body = {"metadata": {"name": "new"}, "spec": {"taint": {"key": "k", "effect": "None"}}}
+    path = f"/apis/resource.k8s.io/v1/devicetaintrules{name}?{query}"
+    async with session.request(method, path, json=body) as answer:
+        assert answer.status == code
+    assert (await fake.list(RULE_OF_TODAY)).items == (made,)
+
+
+async def test_discovery_lists_each_group_once(http: tuple[FakeCluster, ClientSession]) -> None:
+    """A group has all its versions, the preferred one first; custom resources are told too."""
+    _, session = http
+    async with session.get("/apis") as answer:
+        groups = {each["name"]: each for each in (await answer.json())["groups"]}
+    versions = [each["version"] for each in groups["resource.k8s.io"]["versions"]]
+    assert versions == ["v1", "v1beta2", "v1alpha3"]
+    assert groups["resource.k8s.io"]["preferredVersion"]["version"] == "v1"
+    assert SAMPLE.group in groups
+
+
+async def test_requests_are_remembered() -> None:
+    """A test can see what was asked, and when, also what was refused."""
+    cluster = FakeCluster()
+    cluster.faults.fail("get", code=500)
+    with pytest.raises(Retryable):
+        await cluster.get(NODE, "x")
+    await cluster.list(NODE)
+    seen = [(each.verb, each.plural) for each in cluster.faults.requests]
+    assert seen == [("get", "nodes"), ("list", "nodes")]
+    assert cluster.faults.requests[0].at <= asyncio.get_running_loop().time()
 
 
 # ---------------------------------------------------------------------------------------------------- test data

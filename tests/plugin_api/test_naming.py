@@ -357,3 +357,24 @@ def test_whatever_is_wanted_the_server_takes_what_is_published(name: str, given_
     assert (again.pool is made, again.problems) == (True, ())
     for each in plan(made, (), Owner(driver=DRIVER, node_name="node-a")).create:
         assert list(slice_problems(msgspec.json.decode(encode(each)), None)) == []
+
+
+@given(st.lists(devices, max_size=4), st.lists(devices, max_size=3), st.permutations(range(4)), st.booleans())
+def test_a_check_that_remembers_finds_the_same(
+    first: list[Device], more: list[Device], order: list[int], counted: bool
+) -> None:
+    """Whatever was checked before, the result is that of a first check: only the work differs."""
+    sets = (counter_set("s", "c"),)
+    last = checked(Pool(name="p", devices=tuple(first), counters=sets if counted else ()), DRIVER)
+    kept = [last.pool.devices[index] for index in order if index < len(last.pool.devices)]
+    pool = Pool(name="p", devices=(*kept, *first[:1], *more), counters=sets)
+    again = checked(pool, DRIVER, last)
+    assert again == checked(pool, DRIVER)
+
+
+def test_a_remembered_device_is_checked_against_new_counters() -> None:
+    """A device that was fine is left out when the counters that it draws from are gone."""
+    device = Device(name="d", consumes_counters=(consumption("s", "c"),))
+    last = only(device, counters=(counter_set("s", "c"),))
+    assert last.problems == ()
+    assert checked(Pool(name="node-a", devices=(device,)), DRIVER, last).pool.devices == ()

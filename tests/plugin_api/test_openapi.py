@@ -20,6 +20,9 @@ KINDS: tuple[Kind[Any], ...] = (
     resources.NODE,
     resources.EVENT,
     resources.LEASE,
+    resources.DEVICE_TAINT_RULE,
+    resources.CONFIG_MAP,
+    resources.POD,
     claims.RESOURCE_CLAIM,
 )
 SCALARS = {str: "string", int: "integer", bool: "boolean"}

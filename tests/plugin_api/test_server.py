@@ -84,7 +84,7 @@ async def test_prepare_and_unprepare_through_the_sockets(tmp_path: Path) -> None
 
 
 async def test_kubelet_restart(tmp_path: Path) -> None:
-    """Gone kubelet: not registered. New kubelet (which wipes the node's slices): registered, slices back."""
+    """Gone kubelet: not registered, yet the newest. New kubelet (it wipes the slices): registered, slices back."""
     cluster = await new_cluster()
     kubelet = FakeKubelet(tmp_path / "registry", cluster=cluster, node_name="node-a")
     health = DeviceHealth(pool="p", device="d", health=Health.HEALTHY)
@@ -94,6 +94,7 @@ async def test_kubelet_restart(tmp_path: Path) -> None:
         (before,) = await slices(cluster)
         await kubelet.stop()
         await server.registered.wait(lambda known: not known)
+        assert server.newest.value
         kubelet.start()
         await server.registered.wait(bool)
         await published(cluster)
@@ -147,6 +148,21 @@ async def test_hand_over(tmp_path: Path) -> None:
             assert not (await kubelet.unprepare(DRIVER, [ref]))[ref.uid].error
         finally:
             await younger.__aexit__(None, None, None)
+
+
+async def test_the_newest_instance_knows_that_it_is(tmp_path: Path) -> None:
+    """One at a time may write for the driver: the newer one from its registration, the older one when that is gone."""
+    cluster = await new_cluster()
+    async with FakeKubelet(tmp_path / "registry"), served(tmp_path, cluster, instance="pod-1") as one:
+        assert not one.newest.value
+        await one.newest.wait(bool)
+        assert one.registered.value
+        async with served(tmp_path, cluster, instance="pod-2") as two:
+            await two.newest.wait(bool)
+            assert not one.newest.value
+        assert not two.newest.value
+        await one.newest.wait(bool)
+    assert not one.newest.value
 
 
 async def test_drain_waits_for_running_calls(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from dra_plugin.resources import (
     ResourceSlice,
 )
 from dra_plugin.slices import Owner, Writes, dropped, plan
+from dra_plugin.slices.compare import with_times
 
 NODE = OwnerReference(api_version="v1", kind="Node", name="node-a", uid="uid-1", controller=True)
 OWNER = Owner(driver="gpu.example.com", node_name="node-a", reference=NODE)
@@ -172,13 +173,24 @@ def test_hot_unplug_and_plug_are_one_write_each(gone: int) -> None:
     assert (len(writes), writes.generation, server.published()[0]) == (1, 1, names(range(130)))
 
 
+def test_an_unplugged_device_leaves_a_gap() -> None:
+    """The slice that lost a device is not filled up from the next one: nothing follows the one write."""
+    server = Server()
+    server.sync(pool_of(range(128)))
+    assert len(server.sync(pool_of(range(10, 128)))) == 1
+    assert not plan(pool_of(range(10, 128)), server.stored, OWNER)
+    writes = server.sync(pool_of(range(10, 128), taints=[100]))
+    assert (len(writes), writes.generation) == (1, 1)
+
+
 def test_new_devices_go_where_there_is_room() -> None:
-    """Three devices added in front go into the last slice when only that has room: one write."""
+    """Three devices added in front go into the last slice when only that has room: one write, and none after it."""
     server = Server()
     server.sync(pool_of(range(3, 70)))
     writes = server.sync(pool_of(range(70)))
     assert (len(writes), writes.generation) == (1, 1)
     assert sorted(server.published()[0]) == sorted(names(range(70)))
+    assert not plan(pool_of(range(70)), server.stored, OWNER)
 
 
 def test_a_new_order_over_slices_is_published() -> None:
@@ -256,6 +268,18 @@ def test_the_owner_is_repaired_without_a_new_generation() -> None:
     assert not server.sync(pool_of(range(130)), renewed)
 
 
+@pytest.mark.parametrize("since", ["2026-11-30T10:00:00Z", "2026-11-30T09:00:00Z", None])
+def test_an_effect_that_changes_begins_anew(since: str | None) -> None:
+    """The server stamps a taint of which only the effect changed, whatever its time; a newer time stays."""
+    stored = Device(
+        name="a", taints=(DeviceTaint(key="k", value="v", effect="None", time_added="2026-11-30T10:00:00Z"),)
+    )
+    wanted = DeviceTaint(key="k", value="v", effect="NoSchedule", time_added=since)
+    assert with_times(Device(name="a", taints=(wanted,)), stored).taints == (replace(wanted, time_added=None),)
+    later = replace(wanted, time_added="2026-11-30T10:00:01Z")
+    assert with_times(Device(name="a", taints=(later,)), stored).taints == (later,)
+
+
 def test_time_added_is_carried_while_the_taint_is_the_same() -> None:
     """A write for another reason keeps the time that the server stamped; another value starts anew."""
     server = Server()
@@ -331,6 +355,18 @@ def test_applied_and_planned_again_writes_nothing(wishes: list[Pool]) -> None:
         assert sorted(devices) == sorted(d.name for d in pool.devices)
         assert sets == [c.name for c in pool.counters]
         assert not plan(pool, server.stored, OWNER)
+
+
+@given(st.integers(65, 200), st.lists(st.tuples(st.integers(0, 199), st.integers(1, 40)), max_size=5))
+def test_plugging_ends_with_the_write(count: int, changes: list[tuple[int, int]]) -> None:
+    """Whichever devices go and come in a pool of several slices, after each change the next plan is empty."""
+    server, there = Server(), set(range(count))
+    server.sync(pool_of(sorted(there)))
+    for start, length in changes:
+        there ^= set(range(start, start + length))
+        server.sync(pool_of(sorted(there)))
+        assert sorted(server.published()[0]) == sorted(names(there))
+        assert not plan(pool_of(sorted(there)), server.stored, OWNER)
 
 
 def shown(server: Server) -> dict[int, tuple[bool, set[str]]]:

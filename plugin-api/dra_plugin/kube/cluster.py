@@ -108,9 +108,9 @@ class KubeCluster:
             async for line in found:
                 yield change_of(line, kind)
 
-    async def create(self, kind: Kind[T], obj: T) -> T:
-        """Create and return what the server stored; Conflict when the name exists."""
-        path = collection_path(kind, _meta(obj).namespace)
+    async def create(self, kind: Kind[T], obj: T, *, dry_run: bool = False) -> T:
+        """Create and return what the server stored, or with ``dry_run`` would store; Conflict when the name exists."""
+        path = collection_path(kind, _meta(obj).namespace) + query(EVERYTHING, dryRun="All" if dry_run else "")
         return await self._send(kind, Request("create", "POST", path, encode(obj)))
 
     async def replace(self, kind: Kind[T], obj: T) -> T:

@@ -24,13 +24,26 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[Problem, ...] = ()
 
 
-def checked(pool: Pool, driver: str) -> Checked:
-    """Return ``pool`` as it can be published by ``driver``; parts that were fine are the same objects."""
+class _Limits(msgspec.Struct, frozen=True):
+    """What a device is checked against: the driver's name, the pool's counters by set, devices known to be fine."""
+
+    driver: str
+    counters: Mapping[str, Collection[str]]
+    fine: Mapping[str, Device]
+
+
+def checked(pool: Pool, driver: str, last: Checked | None = None) -> Checked:
+    """Return ``pool`` as it can be published by ``driver``; parts that were fine are the same objects.
+
+    ``last`` is what an earlier check for this driver returned: devices that are still as they were then need no look,
+    which matters where one device of many changes.
+    """
     found: list[Problem] = []
     name = _checked_name(pool.name, found)
     counters = _checked_counters(pool.counters, found)
     known = {each.name: each.counters for each in counters}
-    devices = _checked_devices(pool.devices, driver, known, found)
+    fine = {each.name: each for each in last.pool.devices} if last and last.pool.counters == counters else {}
+    devices = _checked_devices(pool.devices, _Limits(driver, known, fine), found)
     if not found:
         return Checked(pool=pool)
     return Checked(pool=Pool(name=name, devices=devices, counters=counters), problems=tuple(found))
@@ -74,14 +87,15 @@ def _counter_set_rule(each: CounterSet, names: Mapping[str, int]) -> str | None:
     return None
 
 
-def _checked_devices(
-    devices: tuple[Device, ...], driver: str, known: Mapping[str, Collection[str]], found: list[Problem]
-) -> tuple[Device, ...]:
+def _checked_devices(devices: tuple[Device, ...], limits: _Limits, found: list[Problem]) -> tuple[Device, ...]:
     kept: dict[str, Device] = {}
     for device in devices:
+        if device.name not in kept and limits.fine.get(device.name) == device:
+            kept[device.name] = device
+            continue
         problems = Problems(device.name, found)
         named = _named(device, kept, problems)
-        fit = named and fitted_device(named, driver, known, problems)
+        fit = named and fitted_device(named, limits.driver, limits.counters, problems)
         if fit:
             kept[fit.name] = fit
     return tuple(kept.values())

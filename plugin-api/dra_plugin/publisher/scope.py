@@ -108,7 +108,7 @@ class Scope:
         known = self._checked.get(key)
         if known and known[0] == pool:
             return known
-        result = checked(pool, self.driver)
+        result = checked(pool, self.driver, known[1] if known else None)
         if result.problems and (known is None or known[1].problems != result.problems):
             lines = tuple(map(str, result.problems))
             self.observer(PoolCorrected(driver=self.driver, pool=result.pool.name, problems=lines))

@@ -37,15 +37,21 @@ def _is_empty(value: object) -> bool:
 def with_times(device: Device, stored: Device | None) -> Device:
     """Return ``device`` with the stored ``timeAdded`` of each taint whose key, value and effect are equal.
 
-    Left out, the server would stamp the time of the write, and every toleration would start anew.
+    Left out, the server would stamp the time of the write, and every toleration would start anew. That is right for a
+    taint of which only the effect is another one: it has held since now, whatever the time that it came with.
     """
     if not device.taints or stored is None or not stored.taints:
         return device
     times = {_identity(taint): taint.time_added for taint in stored.taints if taint.time_added}
-    taints = tuple(
-        replace(taint, time_added=times.get(_identity(taint), taint.time_added)) if times else taint
-        for taint in device.taints
-    )
+    before = {identity[:2]: time for identity, time in times.items()}
+
+    def time_of(taint: DeviceTaint) -> str | None:
+        identity = _identity(taint)
+        if identity in times:
+            return times[identity]
+        return taint.time_added if (taint.time_added or "") > before.get(identity[:2], "") else None
+
+    taints = tuple(replace(taint, time_added=time_of(taint)) for taint in device.taints)
     return device if taints == device.taints else replace(device, taints=taints)
 
 

@@ -88,13 +88,16 @@ def _belongs(each: ResourceSlice, owner: Owner) -> bool:
 
 
 def _least(pool: Pool, matched: Mapping[int, ResourceSlice], owner: Owner, generation: int) -> Writes:
-    """Keep the stored layout when that costs one slice at most, else lay out anew: all is rewritten anyway."""
+    """Keep the stored layout when that costs one slice at most, else lay out anew: all is rewritten anyway.
+
+    So devices that were plugged in later may stand out of order until then.
+    """
     counts = {each.spec.pool.resource_slice_count for each in matched.values()}
     generations = {each.spec.pool.generation for each in matched.values()}
     if len(counts) == len(generations) == 1 and (count := counts.pop()) > max(matched):
         layout = settled(pool, matched, count)
-        writes = layout and _writes(pool, layout, matched, owner, generation)
-        if writes and writes.generation == generation:
+        writes = _writes(pool, layout, matched, owner, generation) if layout is not None else None
+        if writes is not None and writes.generation == generation:
             return writes
     return _writes(pool, fresh(pool), matched, owner, generation)
 

@@ -5,7 +5,8 @@ import asyncio
 import contextlib
 import sys
 
-from dra_plugin.testing.cluster import GATES, FakeCluster
+from dra_plugin.testing.cluster import GATES, Catalog, FakeCluster
+from dra_plugin.testing.cluster.catalog import OPTIONAL_APIS
 from dra_plugin.testing.cluster.http import serve_http
 
 __all__ = ["main"]
@@ -19,9 +20,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--disable-gate", action="append", default=[], choices=sorted(GATES), help="drop the fields of a feature gate"
     )
+    parser.add_argument(
+        "--api", action="append", default=[], choices=OPTIONAL_APIS, help="serve an API version that is off by default"
+    )
     options = parser.parse_args(arguments)
+    cluster = FakeCluster(disabled_gates=options.disable_gate, catalog=Catalog(apis=options.api))
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_serve(FakeCluster(disabled_gates=options.disable_gate), options.host, options.port))
+        asyncio.run(_serve(cluster, options.host, options.port))
 
 
 async def _serve(cluster: FakeCluster, host: str, port: int) -> None:

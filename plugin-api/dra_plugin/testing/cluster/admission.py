@@ -8,6 +8,7 @@ from dra_plugin.testing.cluster.catalog import Resource
 from dra_plugin.testing.cluster.gates import without_disabled
 from dra_plugin.testing.cluster.refusal import invalid
 from dra_plugin.testing.cluster.rules import name_problems, pruned, slice_problems, stamped
+from dra_plugin.testing.cluster.taintrules import rule_problems, stamped_rule
 
 __all__ = ["Admission"]
 
@@ -30,6 +31,9 @@ class Admission:
             problems = chain(problems, slice_problems(new, old))
         elif resource.plural == "resourceclaims":
             problems = chain(problems, _claim_problems(new, old))
+        elif resource.qualified == "devicetaintrules.resource.k8s.io":
+            new = stamped_rule(new, old)
+            problems = chain(problems, rule_problems(new))
         found = tuple(problems)
         if found:
             raise invalid(f"{resource.kind}.{resource.group}", new["metadata"].get("name") or "", found)

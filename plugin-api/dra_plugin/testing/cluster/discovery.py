@@ -1,9 +1,9 @@
 """The documents by which an API server says what it serves."""
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from typing import Any
 
-from dra_plugin.testing.cluster.catalog import CATALOG, Resource
+from dra_plugin.testing.cluster.catalog import Resource
 
 __all__ = ["described"]
 
@@ -12,17 +12,16 @@ _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "updat
 _VERSION = {"major": "1", "minor": "37", "gitVersion": "v1.37.0-fake"}
 
 
-def described(path: str, unserved: Collection[str]) -> _Json | None:
-    """Return the document at ``path``, or None when it is none of discovery's."""
-    rows = [row for row in CATALOG if row.plural not in unserved]
+def described(path: str, rows: Sequence[Resource]) -> _Json | None:
+    """Return the document at ``path`` about what is served, or None when it is none of discovery's."""
     match [part for part in path.split("/") if part]:
         case ["version"]:
             return dict(_VERSION)
         case ["api"]:
             return {"kind": "APIVersions", "versions": ["v1"]}
         case ["apis"]:
-            groups = sorted({(row.group, row.version) for row in rows if row.group})
-            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(*pair) for pair in groups]}
+            names = sorted({row.group for row in rows if row.group})
+            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(name, rows) for name in names]}
         case ["api", version]:
             return _resources("", version, rows)
         case ["apis", group, version]:
@@ -30,12 +29,13 @@ def described(path: str, unserved: Collection[str]) -> _Json | None:
     return None
 
 
-def _group(group: str, version: str) -> _Json:
-    served = {"groupVersion": f"{group}/{version}", "version": version}
-    return {"name": group, "versions": [served], "preferredVersion": served}
+def _group(group: str, rows: Sequence[Resource]) -> _Json:
+    versions = dict.fromkeys(row.version for row in rows if row.group == group)
+    served = [{"groupVersion": f"{group}/{version}", "version": version} for version in versions]
+    return {"name": group, "versions": served, "preferredVersion": served[0]}
 
 
-def _resources(group: str, version: str, rows: list[Resource]) -> _Json | None:
+def _resources(group: str, version: str, rows: Sequence[Resource]) -> _Json | None:
     served = [row for row in rows if (row.group, row.version) == (group, version)]
     if not served:
         return None

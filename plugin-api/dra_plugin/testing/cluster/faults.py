@@ -1,15 +1,25 @@
-"""Faults: what goes wrong with the fake API server, on order."""
+"""Faults: what goes wrong with the fake API server, on order; and what was asked of it."""
 
 import asyncio
+from collections import deque
 from http import HTTPStatus
 
 import msgspec
 
 from dra_plugin.testing.cluster.refusal import Refusal
 
-__all__ = ["Faults"]
+__all__ = ["Faults", "Requested"]
 
 _RESET = 0
+_REMEMBERED = 10_000  # requests
+
+
+class Requested(msgspec.Struct, frozen=True):
+    """A request that came in: when (time of the event loop), and for what."""
+
+    at: float
+    verb: str
+    plural: str
 
 
 class _Order(msgspec.Struct):
@@ -20,15 +30,21 @@ class _Order(msgspec.Struct):
 
 
 class Faults:
-    """Orders that the next requests meet. Verbs: get, list, watch, create, replace, apply, delete.
+    """Orders that the next requests meet.
+
+    Verbs: get, list, watch, create, replace, apply, delete; discover for the question what is served, without plural.
 
     Attributes:
         latency: seconds that every request takes, watches apart.
+        unreachable: every request fails at once, as long as this is true (``FakeCluster.away``).
+        requests: the last ones that came in, those that were refused too; a test may clear it.
     """
 
     def __init__(self) -> None:
         """Start without faults."""
         self.latency = 0.0
+        self.unreachable = False
+        self.requests: deque[Requested] = deque(maxlen=_REMEMBERED)
         self._orders: list[_Order] = []
 
     def fail(
@@ -47,6 +63,9 @@ class Faults:
 
     async def meet(self, verb: str, plural: str) -> None:
         """Wait out the latency, then raise the next matching order's Refusal, if there is one."""
+        if self.unreachable:
+            raise _refusal(_RESET, None)
+        self.requests.append(Requested(asyncio.get_running_loop().time(), verb, plural))
         if self.latency and verb != "watch":
             await asyncio.sleep(self.latency)
         for order in self._orders:

@@ -25,6 +25,7 @@ class _Gate(msgspec.Struct, frozen=True):
 
 GATES = {
     "DRADeviceTaints": _Gate(device=("taints",)),
+    "DRADeviceTaintRules": _Gate(),  # rules are stored all the same; scheduler and eviction do not heed them
     "DRAPartitionableDevices": _Gate(
         spec=("sharedCounters", "perDeviceNodeSelection"),
         device=("consumesCounters", "nodeName", "nodeSelector", "allNodes"),

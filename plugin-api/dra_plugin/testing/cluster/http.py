@@ -48,11 +48,12 @@ async def serve_http(cluster: FakeCluster, host: str = "127.0.0.1", port: int = 
 
 
 async def _handled(cluster: FakeCluster, request: web.Request) -> web.StreamResponse:
-    described_by = described(request.path, cluster.unserved)
-    if described_by is not None:
-        return _answer(described_by)
+    document = described(request.path, cluster.catalog.rows)
     try:
-        target = target_of(request.path, request.query, cluster.unserved)
+        if document is not None:
+            await cluster.faults.meet("discover", "")
+            return _answer(document)
+        target = target_of(request.path, request.query, cluster.catalog)
         verb = _verb(target, request)
         await cluster.faults.meet(verb, target.resource.plural)
         if verb == "watch":
@@ -68,10 +69,19 @@ def _verb(target: Target, request: web.Request) -> str:
         watch = request.query.get("watch") in ("true", "1")
         return "get" if target.name else "watch" if watch else "list"
     verb = _VERBS.get(request.method)
+    if verb != "create" and _is_dry(request):
+        raise Refusal(HTTPStatus.BAD_REQUEST, "BadRequest", "dryRun: the fake API server knows it for create only")
     if verb is None or (verb == "create") == bool(target.name):
         text = "the server does not allow this method on the requested resource"
         raise Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "MethodNotAllowed", text)
     return verb
+
+
+def _is_dry(request: web.Request) -> bool:
+    asked = request.query.getall("dryRun", [])
+    if set(asked) - {"All"}:
+        raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", "dryRun: supported values: All", fields=("dryRun",))
+    return bool(asked)
 
 
 async def _get(cluster: FakeCluster, target: Target, _: web.Request) -> _Json:
@@ -85,7 +95,7 @@ async def _list(cluster: FakeCluster, target: Target, _: web.Request) -> _Json:
 
 
 async def _create(cluster: FakeCluster, target: Target, request: web.Request) -> _Json:
-    return cluster.store.create(target.resource, await _body(target, request))
+    return cluster.store.create(target.resource, await _body(target, request), dry_run=_is_dry(request))
 
 
 async def _replace(cluster: FakeCluster, target: Target, request: web.Request) -> _Json:
@@ -97,9 +107,8 @@ async def _patch(cluster: FakeCluster, target: Target, request: web.Request) -> 
     if request.content_type == "application/apply-patch+yaml":
         manager = request.query.get("fieldManager", "")
         return cluster.store.apply(target.resource, fields, manager, target.subresource)
-    return cluster.store.change(
-        target.resource, target.namespace, target.name, lambda stored: _merge_patched(stored, fields)
-    )
+    stored = cluster.store.get(target.resource, target.namespace, target.name)
+    return cluster.store.replace(target.resource, _merge_patched(stored, fields), target.subresource)
 
 
 async def _delete(cluster: FakeCluster, target: Target, request: web.Request) -> _Json | None:

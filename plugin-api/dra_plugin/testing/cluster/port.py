@@ -1,7 +1,7 @@
 """FakeCluster: the port ``dra_plugin.cluster.Cluster`` over the store, in process."""
 
-from collections.abc import AsyncGenerator, Collection, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping
+from contextlib import aclosing, contextmanager
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -12,9 +12,9 @@ from dra_plugin.errors import ClusterError, Conflict
 from dra_plugin.kube.answers import error_for
 from dra_plugin.kube.paths import object_path
 from dra_plugin.resources import Kind, decode, encode
-from dra_plugin.testing.cluster.catalog import CATALOG, Resource, resource_of
+from dra_plugin.testing.cluster.catalog import Catalog, Resource
 from dra_plugin.testing.cluster.faults import Faults
-from dra_plugin.testing.cluster.refusal import Refusal
+from dra_plugin.testing.cluster.refusal import Refusal, unknown_resource
 from dra_plugin.testing.cluster.store import Store
 from dra_plugin.testing.cluster.watching import BOOKMARKS, Watching
 
@@ -27,8 +27,13 @@ _Json = dict[str, Any]
 class FakeCluster:
     """An API server in memory. Nothing runs in the background; there is nothing to close.
 
+    A custom resource is served like this, ``MY_KIND`` being its Kind::
+
+        FakeCluster(catalog=Catalog(extra=(Resource.custom(MY_KIND, "spec.node"),)))
+
     Attributes:
         store: the objects as plain JSON, for tests that look behind the port.
+        catalog: which resources are served now.
         faults: what goes wrong, on order.
     """
 
@@ -36,20 +41,20 @@ class FakeCluster:
         self,
         *,
         disabled_gates: Collection[str] = (),
-        unserved: Collection[str] = (),
+        catalog: Catalog | None = None,
         window: int = 1000,
         bookmarks: float = BOOKMARKS,
         watch_seconds: float | None = None,
     ) -> None:
         """Start empty.
 
-        Fields of ``disabled_gates`` are dropped from slices without a word; the plurals ``unserved`` are not served;
-        watches remember ``window`` steps, send a bookmark every ``bookmarks`` seconds, and end after ``watch_seconds``
-        (None = never).
+        Fields of ``disabled_gates`` are dropped from slices without a word; ``catalog`` says what is served (None: as a
+        1.37 does by default); watches remember ``window`` steps, send a bookmark every ``bookmarks`` seconds, and end
+        after ``watch_seconds`` (None = never).
         """
         self.store = Store(disabled_gates=disabled_gates, window=window)
         self.faults = Faults()
-        self.unserved = frozenset(unserved)
+        self.catalog = catalog or Catalog()
         self.watching = Watching(self.store, bookmarks)
         self._watch_seconds = watch_seconds
 
@@ -86,11 +91,11 @@ class FakeCluster:
         except Refusal as refusal:
             raise _error(refusal, "watch") from None
 
-    async def create(self, kind: Kind[T], obj: T) -> T:
-        """Create and return what was stored; Conflict when the name exists."""
+    async def create(self, kind: Kind[T], obj: T, *, dry_run: bool = False) -> T:
+        """Create and return what was stored, or with ``dry_run`` would be; Conflict when the name exists."""
         try:
             resource = await self._resource("create", kind)
-            return _typed(kind, self.store.create(resource, _plain(kind, obj)))
+            return _typed(kind, self.store.create(resource, _plain(kind, obj), dry_run=dry_run))
         except Refusal as refusal:
             raise _error(refusal, "create") from None
 
@@ -111,6 +116,8 @@ class FakeCluster:
         object_path(kind, meta.get("name"), meta.get("namespace"))  # refuses what has no path
         try:
             resource = await self._resource("apply", kind)
+            if subresource not in ("", *(("status",) if resource.status else ())):
+                raise unknown_resource()
             return _typed(kind, self.store.apply(resource, _json(fields), manager, subresource))
         except Refusal as refusal:
             raise _error(refusal, "apply") from None
@@ -129,13 +136,26 @@ class FakeCluster:
             raise _error(refusal, "delete") from None
 
     async def served(self, kind: Kind[T]) -> bool:
-        """Tell whether the resource is in the catalog and not ``unserved``."""
-        return kind.plural not in self.unserved and resource_of(kind) is not None
+        """Tell whether the resource is in the catalog."""
+        try:
+            await self.faults.meet("discover", "")
+        except Refusal as refusal:
+            raise _error(refusal, "discover") from None
+        return self.catalog.of(kind) is not None
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Be out of reach as long as the context lasts: running watches break, and every request fails at once."""
+        self.faults.unreachable = True
+        self.watching.end(0)
+        try:
+            yield
+        finally:
+            self.faults.unreachable = False
 
     async def put_json(self, obj: _Json) -> _Json:
         """Store an object as it is, status included, over what is there: how tests play scheduler and users."""
-        names = (obj["apiVersion"], obj["kind"])
-        resource = next(row for row in CATALOG if (row.api_version, row.kind) == names)
+        resource = self.catalog.named(obj["apiVersion"], obj["kind"])
         try:
             return self.store.put(resource, _json(obj))
         except Refusal as refusal:
@@ -150,9 +170,9 @@ class FakeCluster:
 
     async def _resource(self, verb: str, kind: Kind[T]) -> Resource:
         await self.faults.meet(verb, kind.plural)
-        resource = resource_of(kind)
-        if resource is None or kind.plural in self.unserved:
-            raise Refusal(HTTPStatus.NOT_FOUND, "NotFound", "the server could not find the requested resource")
+        resource = self.catalog.of(kind)
+        if resource is None:
+            raise unknown_resource()
         return resource
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from http import HTTPStatus
 
-__all__ = ["Refusal", "conflict", "invalid", "not_found"]
+__all__ = ["Refusal", "conflict", "invalid", "not_found", "unknown_resource"]
 
 
 class Refusal(Exception):
@@ -31,6 +31,11 @@ class Refusal(Exception):
 def not_found(plural: str, name: str) -> Refusal:
     """Return the refusal for an object that does not exist."""
     return Refusal(HTTPStatus.NOT_FOUND, "NotFound", f'{plural} "{name}" not found', name=name)
+
+
+def unknown_resource() -> Refusal:
+    """Return the refusal for a resource or subresource that is not served."""
+    return Refusal(HTTPStatus.NOT_FOUND, "NotFound", "the server could not find the requested resource")
 
 
 def conflict(plural: str, name: str, why: str, reason: str = "Conflict") -> Refusal:

@@ -7,11 +7,13 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-__all__ = ["name_problems", "now", "pruned", "slice_problems", "stamped"]
+__all__ = ["EFFECTS", "name_problems", "now", "pruned", "slice_problems", "stamped"]
 
 _Json = dict[str, Any]
 _Problem = tuple[str, str]
 
+EFFECTS = ("None", "NoSchedule", "NoExecute")
+"""The effects of a taint."""
 _NODE_CHOICES = ("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection")
 _MOST_DEVICES = 128
 _MOST_ADVANCED_DEVICES = 64
@@ -22,7 +24,6 @@ _MOST_TEXT = 64
 _MOST_NAME = 63
 _LISTS = ("bools", "ints", "strings", "versions")
 _MEMBERS = ("bool", "int", "string", "version", *_LISTS)
-_EFFECTS = ("None", "NoSchedule", "NoExecute")
 _IMMUTABLE = (("driver",), ("nodeName",), ("pool", "name"))
 
 
@@ -148,8 +149,8 @@ def _device_problems(device: _Json, path: str) -> Iterator[_Problem]:
     if len(taints) > _MOST_TAINTS:
         yield f"{path}.taints", f"must have at most {_MOST_TAINTS} items"
     for index, taint in enumerate(taints):
-        if taint.get("effect") not in _EFFECTS:
-            yield f"{path}.taints[{index}].effect", f"supported values: {', '.join(_EFFECTS)}"
+        if taint.get("effect") not in EFFECTS:
+            yield f"{path}.taints[{index}].effect", f"supported values: {', '.join(EFFECTS)}"
 
 
 def _attribute_problems(value: _Json, path: str) -> Iterator[_Problem]:

@@ -7,7 +7,7 @@ atomic step of the event loop. Requests that cannot be done raise Refusal.
 import random
 import uuid
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -22,7 +22,7 @@ from dra_plugin.testing.cluster.refusal import Refusal, conflict, invalid, not_f
 from dra_plugin.testing.cluster.rules import now
 from dra_plugin.testing.cluster.selection import matcher
 
-__all__ = ["Entry", "Store"]
+__all__ = ["Entry", "Store", "shown"]
 
 _Json = dict[str, Any]
 _Key = tuple[str, str, str]  # qualified resource, namespace, name
@@ -63,16 +63,13 @@ class Store:
 
     def get(self, resource: Resource, namespace: str, name: str) -> _Json:
         """Return an object."""
-        found = self._objects.get((resource.qualified, namespace, name))
-        if found is None:
-            raise not_found(resource.qualified, name)
-        return found
+        return shown(resource, self._stored(resource, namespace, name))
 
     def select(self, resource: Resource, selector: Selector = EVERYTHING) -> tuple[list[_Json], int]:
         """Return the matching objects in the order of their names, and the version they were read at."""
         matches = matcher(resource, selector)
         rows = sorted((key, obj) for key, obj in self._objects.items() if key[0] == resource.qualified)
-        return [obj for _, obj in rows if matches(obj)], self.version.value
+        return [shown(resource, obj) for _, obj in rows if matches(obj)], self.version.value
 
     def since(self, version: int) -> list[Entry]:
         """Return the history after ``version``; Refusal 410 when some of it is forgotten."""
@@ -86,8 +83,11 @@ class Store:
         self._forgotten = self.version.value + 1
         self.version.set(self._forgotten)
 
-    def create(self, resource: Resource, obj: _Json, *, with_status: bool = False) -> _Json:
-        """Store a new object under its name, or under one made from generateName; a status is left out."""
+    def create(self, resource: Resource, obj: _Json, *, dry_run: bool = False, with_status: bool = False) -> _Json:
+        """Store a new object under its name, or under one made from generateName; a status is left out.
+
+        ``dry_run``: return what would be stored, without a resource version.
+        """
         meta = obj.get("metadata") or {}
         if meta.get("resourceVersion"):
             text = "resourceVersion should not be set on objects to be created"
@@ -100,13 +100,17 @@ class Store:
             raise conflict(resource.qualified, name, "already exists", "AlreadyExists")
         fresh = {"name": name, "uid": str(uuid.uuid4()), "creationTimestamp": now(), "generation": 1}
         body = {key: value for key, value in obj.items() if key != "status" or with_status or not resource.status}
-        return self._write(resource, {**body, "metadata": {**meta, **fresh}}, None)
+        new = {**body, "metadata": {**meta, **fresh}}
+        return self._admission.admitted(resource, new, None) if dry_run else self._write(resource, new, None)
 
     def replace(self, resource: Resource, obj: _Json, subresource: str = "") -> _Json:
-        """PUT: the version must be the stored one where it is set."""
+        """PUT: the version must be the stored one where it is set, and most newer resources demand that it is."""
         meta = obj.get("metadata") or {}
         name = meta.get("name") or ""
-        old = self.get(resource, meta.get("namespace") or "", name)
+        old = self._stored(resource, meta.get("namespace") or "", name)
+        if not meta.get("resourceVersion") and not resource.unconditional:
+            problem = ("metadata.resourceVersion", "must be specified for an update")
+            raise invalid(f"{resource.kind}.{resource.group}", name, (problem,))
         for member in ("resourceVersion", "uid"):
             if meta.get(member) and meta[member] != old["metadata"][member]:
                 raise conflict(resource.qualified, name, f"the object has been modified: {member} differs")
@@ -118,11 +122,6 @@ class Store:
         old = self._objects.get((resource.qualified, meta.get("namespace") or "", meta.get("name") or ""))
         return self.create(resource, obj, with_status=True) if old is None else self._write(resource, obj, old)
 
-    def change(self, resource: Resource, namespace: str, name: str, change: Callable[[_Json], _Json]) -> _Json:
-        """Replace an object by what ``change`` makes of it."""
-        old = self.get(resource, namespace, name)
-        return self._write(resource, change(old), old)
-
     def apply(self, resource: Resource, fields: Mapping[str, Any], manager: str, subresource: str = "") -> _Json:
         """Server-side apply, forced; creates the object where it is missing, unless a subresource is applied."""
         meta = fields.get("metadata") or {}
@@ -130,15 +129,19 @@ class Store:
         old = self._objects.get(key)
         if old is None and subresource:
             raise not_found(resource.qualified, key[2])
+        if old and meta.get("resourceVersion") not in (None, old["metadata"]["resourceVersion"]):
+            raise conflict(resource.qualified, key[2], "the object has been modified: resourceVersion differs")
         wanted, owner = _appliable(resource, fields, subresource), f"{manager}/{subresource}"
-        new, managers = applied(old or _bare(resource, meta), wanted, owner, self._managers.get(key, {}))
+        new, managers = applied(
+            old or _bare(resource, meta), wanted, owner, self._managers.get(key, {}), resource.lists
+        )
         stored = self.create(resource, new) if old is None else self._write(resource, new, old)
         self._managers[key] = managers
         return stored
 
     def delete(self, resource: Resource, namespace: str, name: str, preconditions: Mapping[str, str | None]) -> _Json:
         """Delete the object if UID and version are the wanted ones; with finalizers it is only marked."""
-        old = self.get(resource, namespace, name)
+        old = self._stored(resource, namespace, name)
         for member, wanted in preconditions.items():
             if wanted and wanted != old["metadata"][member]:
                 raise conflict(resource.qualified, name, f"precondition failed: {member}: {wanted}")
@@ -146,6 +149,12 @@ class Store:
             marked = {**old["metadata"], "deletionTimestamp": old["metadata"].get("deletionTimestamp") or now()}
             return self._write(resource, {**old, "metadata": marked}, old)
         return self._remove(resource, old)
+
+    def _stored(self, resource: Resource, namespace: str, name: str) -> _Json:
+        found = self._objects.get((resource.qualified, namespace, name))
+        if found is None:
+            raise not_found(resource.qualified, name)
+        return found
 
     def _generated(self, resource: Resource, meta: _Json) -> str:
         prefix: str | None = meta.get("generateName")
@@ -159,15 +168,15 @@ class Store:
         if old is not None:
             kept = {member: old["metadata"][member] for member in ("uid", "creationTimestamp", "resourceVersion")}
             grown = old["metadata"]["generation"] + (new.get("spec") != old.get("spec"))
-            new = {**new, "metadata": {**new["metadata"], **kept, "generation": grown}}
+            new = {**new, "apiVersion": old["apiVersion"], "metadata": {**new["metadata"], **kept, "generation": grown}}
             if new == old:
-                return old
+                return shown(resource, old)
         if new["metadata"].get("deletionTimestamp") and not new["metadata"].get("finalizers"):
             return self._remove(resource, new)
         stored = self._numbered(new)
         self._objects[_key(resource, stored)] = stored
         self._remember(resource, old, stored)
-        return stored
+        return shown(resource, stored)
 
     def _remove(self, resource: Resource, old: _Json) -> _Json:
         key = _key(resource, old)
@@ -175,7 +184,7 @@ class Store:
         self._managers.pop(key, None)
         gone = self._numbered(before)
         self._remember(resource, gone, None)
-        return gone
+        return shown(resource, gone)
 
     def _numbered(self, obj: _Json) -> _Json:
         return {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self.version.value + 1)}}
@@ -186,6 +195,11 @@ class Store:
         if len(self._history) > self._window:
             self._forgotten = self._history.popleft().version
         self.version.set(version)
+
+
+def shown(resource: Resource, obj: _Json) -> _Json:
+    """Return the object as ``resource`` shows it: its versions share their objects and their fields."""
+    return obj if obj.get("apiVersion") == resource.api_version else {**obj, "apiVersion": resource.api_version}
 
 
 def _key(resource: Resource, obj: _Json) -> _Key:

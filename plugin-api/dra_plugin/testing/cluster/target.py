@@ -1,13 +1,12 @@
 """What a request of the REST API is about: resource, namespace, name, subresource, selector."""
 
-from collections.abc import Collection, Mapping
-from http import HTTPStatus
+from collections.abc import Mapping
 
 import msgspec
 
 from dra_plugin.cluster import Selector
-from dra_plugin.testing.cluster.catalog import CATALOG, Resource
-from dra_plugin.testing.cluster.refusal import Refusal
+from dra_plugin.testing.cluster.catalog import Catalog, Resource
+from dra_plugin.testing.cluster.refusal import unknown_resource
 
 __all__ = ["Target", "target_of"]
 
@@ -22,7 +21,7 @@ class Target(msgspec.Struct, frozen=True):
     selector: Selector
 
 
-def target_of(path: str, parameters: Mapping[str, str], unserved: Collection[str]) -> Target:
+def target_of(path: str, parameters: Mapping[str, str], catalog: Catalog) -> Target:
     """Read path and query; Refusal 404 for what is not served."""
     parts = [part for part in path.split("/") if part]
     group, rest = ("", parts[1:]) if parts[:1] == ["api"] else ("/".join(parts[1:2]), parts[2:])
@@ -31,10 +30,10 @@ def target_of(path: str, parameters: Mapping[str, str], unserved: Collection[str
     if rest[:1] == ["namespaces"] and len(rest) > 2:  # noqa: PLR2004 - namespaces/<namespace>/<plural>
         namespace, rest = rest[1], rest[2:]
     plural, name, subresource = (*rest, "", "", "")[:3]
-    resource = next((row for row in CATALOG if (row.group, row.version, row.plural) == (group, version, plural)), None)
+    resource = catalog.at(group, version, plural)
     known = ("", "status") if resource and resource.status else ("",)
-    if resource is None or plural in unserved or subresource not in known:
-        raise Refusal(HTTPStatus.NOT_FOUND, "NotFound", "the server could not find the requested resource")
+    if resource is None or subresource not in known:
+        raise unknown_resource()
     selector = Selector(
         namespace=namespace or None,
         fields=_equalities(parameters.get("fieldSelector", "")),

@@ -10,7 +10,7 @@ from dra_plugin.latest import Latest, follow
 from dra_plugin.testing.cluster.catalog import Resource
 from dra_plugin.testing.cluster.refusal import Refusal
 from dra_plugin.testing.cluster.selection import Matcher, event_for, matcher
-from dra_plugin.testing.cluster.store import Store
+from dra_plugin.testing.cluster.store import Store, shown
 
 __all__ = ["BOOKMARKS", "Event", "Watching"]
 
@@ -68,7 +68,7 @@ class Watching:
     def _events(self, resource: Resource, since: int, matches: Matcher) -> list[Event]:
         ours = [entry for entry in self._store.since(since) if entry.resource == resource.qualified]
         found = [(event_for(matches, entry.before, entry.after), entry.version) for entry in ours]
-        return [(*event, version) for event, version in found if event is not None]
+        return [(event[0], shown(resource, event[1]), version) for event, version in found if event is not None]
 
 
 class _Clock:
