@@ -36,11 +36,15 @@ def execute(arguments: Sequence[str], env: Mapping[str, str]) -> int:
 
 
 def _dispatch(arguments: Sequence[str], env: Mapping[str, str]) -> None:
-    """Run the daemon without the packages of people's commands, which cost a third of a second."""
+    """Run the daemons without the packages of people's commands, which cost a third of a second."""
     if arguments[:1] == ["node"]:
         from drasim.cli import node
 
         node.node(arguments[1:], env)
+    elif arguments[:1] == ["controller"]:
+        from drasim.cli import controller
+
+        controller.controller(arguments[1:], env)
     else:
         from drasim.cli.commands import app
 

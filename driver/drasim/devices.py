@@ -1,7 +1,7 @@
 """The published devices: one for each physical device, with its name, attributes and capacity."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -9,7 +9,7 @@ from dra_plugin.resources import Device, DeviceAttribute, DeviceCapacity
 from drasim.hardware import Gpu, Kind, Nic, Pci
 from drasim.state import NodeState
 
-__all__ = ["STANDARD", "Published", "gpu_devices", "nic_devices", "pool_name", "published_devices"]
+__all__ = ["STANDARD", "Published", "device_name", "gpu_devices", "nic_devices", "pool_name", "published_devices"]
 
 STANDARD = "resource.kubernetes.io"
 """The domain of the attributes that all drivers share (dra-1.37.md section 3.10)."""
@@ -37,6 +37,11 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
         return self.hardware.id
 
 
+def device_name(device: Gpu | Nic) -> str:
+    """Return the name under which a device is published."""
+    return f"{'gpu' if isinstance(device, Gpu) else 'nic'}-{device.index}"
+
+
 def pool_name(node: str, kind: Kind) -> str:
     """Return the name of the node's pool of that kind, at most 253 characters; a longer one is cut and hashed."""
     name = f"{node}-{kind}"
@@ -46,9 +51,15 @@ def pool_name(node: str, kind: Kind) -> str:
     return node[: _POOL_NAME_LIMIT - len(mark)].rstrip("-.") + mark
 
 
-def published_devices(state: NodeState) -> tuple[Published, ...]:
-    """Return what is published of the inventory, in the order of preference."""
-    devices = state.devices.values()
+def published_devices(state: NodeState, held: Collection[str] = ()) -> tuple[Published, ...]:
+    """Return what is published of the node's devices, in the order of preference.
+
+    A device that is gone stays while a claim holds it (``held``: hardware identities), unless another one has taken its
+    place and so its name. What is wrong with a device is not in it: ``pools.marked`` says that.
+    """
+    taken = {device.index for device in state.devices.values()}
+    gone = [device for name, device in state.missing.items() if name in held and device.index not in taken]
+    devices = (*state.devices.values(), *gone)
     gpus = gpu_devices(device for device in devices if isinstance(device, Gpu))
     return gpus + nic_devices(device for device in devices if isinstance(device, Nic))
 
@@ -72,7 +83,7 @@ def _gpu(gpu: Gpu) -> Published:
         "health": _HEALTHY,
     }
     capacity = {"memory": DeviceCapacity(value=gpu.memory)}
-    device = Device(name=f"gpu-{gpu.index}", attributes=attributes | _place(gpu.pci), capacity=capacity)
+    device = Device(name=device_name(gpu), attributes=attributes | _place(gpu.pci), capacity=capacity)
     return Published(name=device.name, device=device, hardware=gpu)
 
 
@@ -87,7 +98,7 @@ def _nic(nic: Nic) -> Published:
         "rdma": DeviceAttribute(boolean=nic.rdma),
         "health": _HEALTHY,
     }
-    device = Device(name=f"nic-{nic.index}", attributes=attributes | _place(nic.pci))
+    device = Device(name=device_name(nic), attributes=attributes | _place(nic.pci))
     return Published(name=device.name, device=device, hardware=nic)
 
 

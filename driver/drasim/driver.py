@@ -1,37 +1,36 @@
 """One driver on one node: its hardware, what is known of it, and everybody who follows that.
 
-looks at the hardware ─▶ state ─▶ inventory ─▶ static CDI spec, then the pool (published once the kubelet knows us)
-                               └▶ health (the kubelet's stream), renewed by each look and by nothing else
+looks at the hardware ─▶ state, remembered on the disk ─▶ Offer: static CDI spec, inventory, pool, health
+claims' records (who holds what), the server (does it keep taints) ─┘
 """
 
 import asyncio
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from contextlib import aclosing
 
 from dra_plugin.cdi import CdiFolder
 from dra_plugin.checkpoint import Checkpoint
 from dra_plugin.cluster import Cluster
 from dra_plugin.errors import ClaimError, SetupError
-from dra_plugin.health import DeviceHealth, Health, HealthReport
-from dra_plugin.latest import Latest
+from dra_plugin.health import Health
+from dra_plugin.latest import Latest, follow
 from dra_plugin.locks import DeviceLocks, FileLock
 from dra_plugin.observe import Observer
 from dra_plugin.server import Server, Settings, serving
-from dra_plugin.slices import Pool
+from drasim.acceptance import Acceptance
 from drasim.config import Config
 from drasim.devices import pool_name, published_devices
-from drasim.edits import static_devices, static_kind
-from drasim.hardware import Gpu, Hardware, HardwareError, Kind, Nic, Observation
+from drasim.diary import narrate
+from drasim.hardware import Gpu, Hardware, Kind, Nic
+from drasim.looking import Looking
+from drasim.memory import Memory
+from drasim.offering import Offer
 from drasim.planning import Inventory
-from drasim.pools import build_pool
 from drasim.preparer import Preparer, Stores
 from drasim.probes import DriverStatus
-from drasim.state import NodeState, fold
+from drasim.state import NodeState
 
 __all__ = ["Driver", "driver_name", "inventory_of", "stores_for"]
-
-LOOK_AGAIN = 5.0
-"""Seconds until hardware that cannot be looked at as a whole is tried again."""
 
 
 def driver_name(kind: Kind, config: Config) -> str:
@@ -61,30 +60,36 @@ class Driver:
 
     Attributes:
         name: the driver's name, as in slices and claims.
-        state: what was seen of the hardware.
+        state: what is known of the hardware, and what is wrong with it.
         inventory: what can be prepared; None before the first look.
+        pools: what is published; None before the first look.
+        health: what the kubelet's stream says.
+        unpublished: names of sick devices that are left out of the pool because the server keeps no taints.
         server: the sockets, once they listen.
-        problem: what keeps the hardware from being looked at, its static CDI spec from being written or the claims'
-            records from being read.
+        problem: what keeps the hardware from being looked at, its static CDI spec from being written, the claims'
+            records from being read or the devices' problems from being remembered.
     """
 
     def __init__(self, hardware: Hardware, config: Config, boot_id: str, instance: str) -> None:
         """Serve ``hardware`` as instance ``instance`` (unique among all instances, such as the Pod's UID)."""
         self.name = driver_name(hardware.kind, config)
-        self.state = Latest(NodeState())
-        self.inventory: Latest[Inventory | None] = Latest(None)
-        self.pools: Latest[Mapping[str, Pool] | None] = Latest(None)
-        self.health: Latest[HealthReport] = Latest(())
+        folder, stores = config.paths.plugins_folder / self.name, stores_for(self.name, config)
+        memory = Memory(folder / "problems.json", hardware.kind, boot_id)
+        self._looking = Looking(hardware, memory, config.problems)
+        self._offer = Offer(self.name, hardware.kind, config, stores.cdi)
+        self._acceptance = Acceptance(self.name, config.node_name)
+        self.state, self.inventory = self._looking.state, self._offer.inventory
+        self.pools, self.health, self.unpublished = self._offer.pools, self._offer.health, self._offer.unpublished
         self.problem: Latest[str | None] = Latest(None)
         self.server: Latest[Server | None] = Latest(None)
-        self._hardware, self._config = hardware, config
-        self._stores = stores_for(self.name, config)
-        self.preparer = Preparer(self.name, hardware, self.inventory, self._stores, boot_id)
+        self.preparer = Preparer(self.name, hardware, self.inventory, stores, boot_id)
+        self._unread: Latest[str | None] = Latest(None)  # what keeps the records from being read
+        self._period = float(config.periods.look)
         self._settings = Settings(
             driver=self.name,
             node_name=config.node_name,
             registry=config.paths.registry_folder,
-            folder=config.paths.plugins_folder / self.name,
+            folder=folder,
             instance=instance,
             drain=float(config.drain),
         )
@@ -95,9 +100,13 @@ class Driver:
         async with asyncio.TaskGroup() as group:
             async with serving(plugin, settings, cluster, self.pools, health=self.health, observer=observer) as server:
                 self.server.set(server)
-                looking = group.create_task(self._look(), name=f"look {self.name}")
+                following = group.create_task(self._follow(cluster, server), name=f"follow {self.name}")
                 await stop.wait()
-            looking.cancel()
+            following.cancel()
+
+    async def narrate(self) -> None:
+        """Write what happens to the devices to the log, until cancelled."""
+        await narrate(self.name, self.state, self.unpublished, self._looking.lost)
 
     def status(self) -> DriverStatus:
         """Return how this driver is doing now."""
@@ -114,55 +123,51 @@ class Driver:
             devices=None if inventory is None else len(inventory.devices),
             prepared=self.preparer.prepared.value,
             damaged=self.preparer.damaged.value,
+            unhealthy={each.device: each.message for each in self.health.value if each.health is not Health.HEALTHY},
+            unpublished=tuple(sorted(self.unpublished.value)),
         )
 
-    async def _look(self) -> None:
-        """Follow the hardware until cancelled; what keeps the records from being read is told until it is gone."""
-        trouble = await self._sweep()
-        while True:
-            try:
-                async for observation in self._hardware.watch():
-                    trouble = trouble and await self._sweep()
-                    self._saw(observation, trouble)
-            except HardwareError as error:
-                self.problem.set(str(error))
-            await asyncio.sleep(LOOK_AGAIN)
+    async def _follow(self, cluster: Cluster, server: Server) -> None:
+        """Keep what is known and offered up to date until cancelled. Who holds what is learned first."""
+        self._unread.set(await self._sweep())
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._looking.run(self._renew), name=f"looking {self.name}")
+            group.create_task(self._renewals(), name=f"renewals {self.name}")
+            group.create_task(self._read_records(), name=f"records {self.name}")
+            publisher = server.publisher
+            asking = self._acceptance.run(cluster, publisher.state, server.registered, publisher.reading)
+            group.create_task(asking, name=f"acceptance {self.name}")
 
-    def _saw(self, observation: Observation, trouble: str | None) -> None:
-        """Bring everything up to date with one look. A spec that cannot be written is tried again at the next look."""
-        state = fold(self.state.value, observation)
-        inventory = self.inventory.value
-        if inventory is None or state.devices != self.state.value.devices:
+    async def _renewals(self) -> None:
+        """Renew the offer when something else than the hardware has changed. A look renews it by itself, at once."""
+        preparer, looking = self.preparer, self._looking
+        changes = preparer.held, preparer.damaged, self._acceptance.taints, self._unread, looking.blind
+        async with aclosing(follow(*changes)) as turns:
+            async for _ in turns:
+                self._renew()
+
+    def _renew(self) -> None:
+        """Offer what is known now. A spec that cannot be written is tried again at the next look."""
+        held, failure = self._held(), None
+        self._looking.forget(held)
+        if self.state.value.looked_at:
             try:
-                inventory = self._offer(state)
+                self._offer.renew(self.state.value, held, taints_kept=self._acceptance.taints.value)
             except SetupError as error:
-                self.problem.set(str(error))
-                return
-        self.state.set(state)
-        self.health.set(self._report(state, inventory))
-        self.problem.set(trouble)
+                failure = str(error)
+        self.problem.set(self._looking.blind.value or failure or self._unread.value or self._looking.forgetful.value)
 
-    def _offer(self, state: NodeState) -> Inventory:
-        """Offer the devices that are there: first to containers, then to Prepare, then to the scheduler."""
-        inventory = inventory_of(self._config.node_name, self._hardware.kind, state.devices.values())
-        self._stores.cdi.write_static(static_kind(self.name), static_devices(inventory.devices.values()))
-        self.inventory.set(inventory)
-        pool = build_pool(self._config.node_name, inventory.kind, inventory.devices.values())
-        self.pools.set({pool.name: pool})
-        return inventory
+    def _held(self) -> frozenset[str]:
+        """Return the hardware that claims hold: all of it while a record cannot be read, for it may name any."""
+        if self._unread.value is not None or self.preparer.damaged.value:
+            return frozenset({*self.state.value.devices, *self.state.value.missing})
+        return self.preparer.held.value
 
-    def _report(self, state: NodeState, inventory: Inventory) -> HealthReport:
-        """Return the health of all devices: what was seen is healthy, and stays so until it should be seen again."""
-        return tuple(
-            DeviceHealth(
-                pool=inventory.pool,
-                device=device,
-                health=Health.HEALTHY,
-                looked_at=int(state.looked_at),
-                timeout=max(30, math.ceil(3 * self._config.periods.look)),
-            )
-            for device in inventory.devices
-        )
+    async def _read_records(self) -> None:
+        """Read the claims' records until that succeeds: until then nothing can be prepared."""
+        while self._unread.value is not None:
+            await asyncio.sleep(self._period)
+            self._unread.set(await self._sweep())
 
     async def _sweep(self) -> str | None:
         """Clear what a crash left; returns why that is not possible, and then Prepare will not be either."""

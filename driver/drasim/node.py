@@ -7,8 +7,10 @@ server's client, the probes' server, logs) waits until they listen.
 import asyncio
 import secrets
 import signal
+import time
 from collections.abc import AsyncIterator, Coroutine, Iterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
 
 from dra_plugin.cluster import Cluster
 from dra_plugin.errors import SetupError
@@ -17,14 +19,16 @@ from dra_plugin.files import read_boot_id
 from dra_plugin.kube import Credentials, KubeCluster
 from dra_plugin.kube.credentials import Endpoint
 from dra_plugin.latest import Latest, follow
-from dra_plugin.observe import CallDone, FieldsDropped, Observation, PoolCorrected, PoolSynced, SliceWritten
-from drasim import logs
+from dra_plugin.observe import Observation, PoolSynced
+from drasim import diary, logs
 from drasim.config import Config, show
+from drasim.devices import device_name
 from drasim.driver import Driver
+from drasim.faults import FaultKeeper, Site
 from drasim.hardware import Kind
 from drasim.hardware.simulated import SimulatedHardware, SimulatedMachine, load_profile, machine_of, opened
-from drasim.metrics import Gauge, Metrics
-from drasim.notices import Notices
+from drasim.metrics import Devices, Gauge, Metrics, device_gauges, taints_in
+from drasim.notices import DeviceNotices, Notices, Watched
 from drasim.probes import DriverStatus, Probes, problems, serve
 
 __all__ = ["Node", "run", "running"]
@@ -33,20 +37,25 @@ REPORTER = "drasim"
 
 
 class Node:
-    """What `drasim node` is while it runs."""
+    """What `drasim node` is while it runs; ``machine`` is what its simulated drivers drive."""
 
-    def __init__(self, config: Config, drivers: tuple[Driver, ...], notices: Notices) -> None:
+    def __init__(
+        self, config: Config, drivers: tuple[Driver, ...], notices: Notices, machine: SimulatedMachine
+    ) -> None:
         """Serve ``drivers``; ``notices`` tells users what they would not hear of otherwise."""
         self.config = config
         self.drivers = drivers
         self.notices = notices
+        self.machine = machine
         self.metrics = Metrics()
 
     def observe(self, observation: Observation) -> None:
         """Pass on what happened in any of the drivers."""
         self.metrics.observe(observation)
+        if isinstance(observation, PoolSynced) and observation.error is None:
+            self._synced(observation.driver)
         self.notices.observe(observation)
-        _log(observation)
+        diary.note(observation)
 
     def statuses(self) -> tuple[DriverStatus, ...]:
         """Return how each driver is doing."""
@@ -54,7 +63,21 @@ class Node:
 
     def exposition(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
-        return self.metrics.exposition(_gauges(self.statuses()))
+        devices = [gauge for driver in self.drivers for gauge in device_gauges(_devices(driver), time.time())]
+        return self.metrics.exposition((*_gauges(self.statuses()), *devices))
+
+    def wants(self, driver: Driver) -> None:
+        """Note what the driver wants its slices to say, for the time that it takes until they do."""
+        pools, server = driver.pools.value, driver.server.value
+        if pools is not None and server is not None:
+            seen, ours = driver.state.value.looked_at, server.newest.value
+            self.metrics.wanted(driver.name, taints_in(pools), seen, ours=ours)
+
+    def _synced(self, name: str) -> None:
+        for driver in self.drivers:
+            if driver.name == name:
+                self.wants(driver)  # its own follower may not have had its turn
+                self.metrics.synced(name, time.time())
 
 
 async def run(config: Config, credentials: Credentials) -> None:
@@ -84,15 +107,18 @@ async def running(config: Config, cluster: Cluster) -> AsyncIterator[Node]:
     async with opened(machine, config.paths.state_folder, config.paths.boot_id_file) as simulated:
         drivers = tuple(Driver(hardware, config, boot_id, instance) for hardware in _hardware(config, simulated))
         notices = Notices(Events(cluster, REPORTER, f"{config.node_name}/{instance}"), config.node_name)
-        node = Node(config, drivers, notices)
+        node = Node(config, drivers, notices, simulated)
         async with asyncio.TaskGroup() as group:
             serving = [
                 group.create_task(driver.run(cluster, node.observe, stop), name=driver.name) for driver in drivers
             ]
             for driver in drivers:
                 await driver.server.wait(lambda server: server is not None)
-            narrators = [group.create_task(_narrate(driver)) for driver in drivers]
+            narrators = [group.create_task(each) for driver in drivers for each in _narrators(driver)]
             followers = [group.create_task(follower) for follower in _followers(node)]
+            followers += [group.create_task(follower) for follower in _faults(node, simulated, cluster)]
+            reporter = Events(cluster, REPORTER, f"{config.node_name}/{instance}")  # of their own: sick devices flood
+            followers += [group.create_task(follower) for follower in _telling(node, cluster, reporter)]
             yield node
             _cancel(narrators)  # what goes away from here on goes on purpose
             stop.set()
@@ -101,10 +127,13 @@ async def running(config: Config, cluster: Cluster) -> AsyncIterator[Node]:
 
 
 def _hardware(config: Config, machine: SimulatedMachine) -> Iterator[SimulatedHardware]:
-    kinds: dict[Kind, str] = {"gpu": config.gpu.hardware, "nic": config.nic.hardware}
-    for kind, hardware in kinds.items():
+    for kind, hardware in _chosen(config).items():
         if hardware != "off":
-            yield SimulatedHardware(machine, kind, float(config.periods.look))
+            yield SimulatedHardware(machine, kind, float(config.periods.look), float(config.problems.silent_after))
+
+
+def _chosen(config: Config) -> dict[Kind, str]:
+    return {"gpu": config.gpu.hardware, "nic": config.nic.hardware}
 
 
 def _followers(node: Node) -> Iterator[Coroutine[None, None, None]]:
@@ -114,25 +143,56 @@ def _followers(node: Node) -> Iterator[Coroutine[None, None, None]]:
         yield serve(node.config.probes.address, Probes(statuses=node.statuses, metrics=node.exposition))
 
 
+def _faults(node: Node, machine: SimulatedMachine, cluster: Cluster) -> Iterator[Coroutine[None, None, None]]:
+    """Yield what makes the machine fail as users ask for, while this is the newest instance on the node."""
+    server = node.drivers[0].server.value
+    if server is None:
+        return
+    running = frozenset(kind for kind, hardware in _chosen(node.config).items() if hardware != "off")
+    site = Site(node=node.config.node_name, machine=machine.machine, running=running)
+    file = node.config.simulation.faults
+    keeper = FaultKeeper(machine, site, Path(file) if file else None)
+    yield keeper.run(cluster, server.newest)
+    yield diary.narrate_faults(keeper.problems)
+
+
+def _telling(node: Node, cluster: Cluster, events: Events) -> Iterator[Coroutine[None, None, None]]:
+    """Yield what tells users of the devices' problems, and what measures how soon the slices do."""
+    started, config = time.time(), node.config
+    for driver in node.drivers:
+        server = driver.server.value
+        if server is not None:
+            watched = Watched(
+                driver=driver.name,
+                state=driver.state,
+                unpublished=driver.unpublished,
+                speaking=server.newest,
+                holders=driver.preparer.holders,
+            )
+            yield DeviceNotices(watched, cluster, events, config.node_name, config.problems).run(started)
+            yield _measure(node, driver, server.newest)
+
+
+async def _measure(node: Node, driver: Driver, newest: Latest[bool]) -> None:
+    changes = follow(driver.pools, newest)
+    async with aclosing(changes):
+        async for _ in changes:
+            node.wants(driver)
+
+
+def _narrators(driver: Driver) -> Iterator[Coroutine[None, None, None]]:
+    """Yield what keeps the log of a driver."""
+    yield driver.narrate()
+    server = driver.server.value
+    if server is not None:
+        publisher = server.publisher
+        changes = server.registered, server.refusal, publisher.state, publisher.reading, driver.problem
+        yield diary.narrate_readiness(driver.name, lambda: problems(driver.status()), *changes)
+
+
 def _cancel(tasks: list[asyncio.Task[None]]) -> None:
     for task in tasks:
         task.cancel()
-
-
-async def _narrate(driver: Driver) -> None:
-    """Log what changes about a driver: what is in the way of serving, and that nothing is any more."""
-    server = driver.server.value
-    if server is None:
-        return
-    told: tuple[str, ...] | None = None
-    publisher = server.publisher
-    async for _ in follow(server.registered, server.refusal, publisher.state, publisher.reading, driver.problem):
-        found = problems(driver.status())
-        if found and found != told:
-            logs.get(driver=driver.name).warning("not ready", problems=found)
-        elif not found and told:
-            logs.get(driver=driver.name).info("ready")
-        told = found
 
 
 class _OnceListening:
@@ -160,18 +220,14 @@ def _gauges(statuses: tuple[DriverStatus, ...]) -> Iterator[Gauge]:
         yield Gauge("damaged_records", "Claim records that cannot be read", labels, len(status.damaged))
 
 
-def _log(observation: Observation) -> None:
-    """Write what happened to the log, for people who look for a claim or a slice."""
-    match observation:
-        case CallDone(driver=driver, operation=operation, uid=uid, error=None, seconds=seconds):
-            logs.get(driver=driver).info(f"{operation}d", uid=uid, seconds=round(seconds, 4))
-        case CallDone(driver=driver, operation=operation, uid=uid, error=error):
-            logs.get(driver=driver).warning(f"{operation} failed", uid=uid, error=error)
-        case SliceWritten(driver=driver, pool=pool, verb=verb, generation=generation):
-            logs.get(driver=driver).info("slice written", pool=pool, verb=verb, generation=generation)
-        case PoolSynced(driver=driver, pool=pool, error=str(error)):
-            logs.get(driver=driver).warning("pool not written", pool=pool, error=error)
-        case FieldsDropped(driver=driver, pool=pool, fields=fields, gates=gates):
-            logs.get(driver=driver).warning("fields dropped by the server", pool=pool, fields=fields, gates=gates)
-        case PoolCorrected(driver=driver, pool=pool, problems=corrected):
-            logs.get(driver=driver).warning("parts of the pool were left out or changed", pool=pool, problems=corrected)
+def _devices(driver: Driver) -> Devices:
+    """Return what is to be read of a driver's devices; those that are gone have their problems still."""
+    state = driver.state.value
+    known = {**state.missing, **state.devices}
+    return Devices(
+        driver=driver.name,
+        health=driver.health.value,
+        pools=driver.pools.value or {},
+        problems={device_name(device): state.problems.get(name, ()) for name, device in known.items()},
+        unpublished=len(driver.unpublished.value),
+    )

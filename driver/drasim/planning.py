@@ -44,7 +44,8 @@ class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True):
 def plan_claim(claim: Claim, inventory: Inventory, held: Held) -> tuple[PlannedDevice, ...]:
     """Return what preparing ``claim`` means while ``held`` is what this node has promised already.
 
-    Raises ClaimError for a device that is gone, held by another claim or perhaps held by a damaged record, and for
+    What is wrong with a device does not matter here: that is for its taints, which a claim may tolerate. Raises
+    ClaimError for a device that is gone, held by another claim or perhaps held by a damaged record, and for
     parameters that do not fit.
     """
     devices = tuple(_planned(claim, results, inventory) for results in _by_device(claim))
@@ -82,7 +83,8 @@ def _published(result: Result, inventory: Inventory) -> Published:
             f"device {result.device}: pool {result.pool} is not of this node (its pool is {inventory.pool})"
         )
     if result.device not in inventory.devices:
-        raise ClaimError(f"device {result.device} of pool {result.pool} is gone from this node")
+        where = f"device {result.device} of pool {result.pool}"
+        raise ClaimError(f"{where} is gone from this node: it was unplugged after the claim was allocated")
     return inventory.devices[result.device]
 
 

@@ -14,7 +14,7 @@ from dra_plugin.errors import SetupError
 if TYPE_CHECKING:
     from aiohttp import web
 
-__all__ = ["DriverStatus", "Probes", "problems", "readiness", "serve"]
+__all__ = ["DriverStatus", "Endpoints", "Probes", "problems", "readiness", "serve"]
 
 HTTP_OK, HTTP_UNAVAILABLE = 200, 503
 
@@ -33,6 +33,8 @@ class DriverStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         devices: number of devices; None before the first look.
         prepared: number of claims on record.
         damaged: claims whose records cannot be read (UID to reason); their devices are refused until settled.
+        unhealthy: devices that are not healthy, or of which that is not known, with the reason.
+        unpublished: sick devices that are left out of the slices, because the server drops taints.
     """
 
     driver: str
@@ -45,6 +47,8 @@ class DriverStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     devices: int | None = None
     prepared: int = 0
     damaged: Mapping[str, str] = {}
+    unhealthy: Mapping[str, str] = {}
+    unpublished: tuple[str, ...] = ()
 
 
 class Probes(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,11 +57,22 @@ class Probes(msgspec.Struct, frozen=True, kw_only=True):
     statuses: Callable[[], tuple[DriverStatus, ...]]
     metrics: Callable[[], bytes]
 
+    def ready(self) -> tuple[int, bytes]:
+        """Return the HTTP status and the JSON of /readyz."""
+        return readiness(self.statuses())
+
+
+class Endpoints(msgspec.Struct, frozen=True, kw_only=True):
+    """The same for a process without drivers: ``ready`` gives the HTTP status and the JSON of /readyz."""
+
+    ready: Callable[[], tuple[int, bytes]]
+    metrics: Callable[[], bytes]
+
 
 def problems(status: DriverStatus) -> tuple[str, ...]:
     """Return what keeps a driver from serving, for people; nothing means ready.
 
-    Damaged records are told in the detail alone: to be unready would not settle them.
+    Damaged records and sick devices are told in the detail alone: to be unready would not settle or heal them.
     """
     found = {
         f"hardware: {status.hardware}": status.hardware is not None,
@@ -79,7 +94,7 @@ def readiness(statuses: tuple[DriverStatus, ...]) -> tuple[int, bytes]:
     return HTTP_OK if ready else HTTP_UNAVAILABLE, body + b"\n"
 
 
-async def serve(address: str, probes: Probes) -> None:
+async def serve(address: str, probes: Probes | Endpoints) -> None:
     """Serve at ``address`` (``host:port``, ``:port`` for all addresses) until cancelled.
 
     Raises SetupError when nothing can listen there.
@@ -98,14 +113,14 @@ async def serve(address: str, probes: Probes) -> None:
         await runner.cleanup()
 
 
-def _app(probes: Probes) -> "web.Application":
+def _app(probes: Probes | Endpoints) -> "web.Application":
     from aiohttp import web
 
     async def healthz(_: web.Request) -> web.Response:
         return web.Response(text="ok\n")
 
     async def readyz(_: web.Request) -> web.Response:
-        status, body = readiness(probes.statuses())
+        status, body = probes.ready()
         return web.Response(status=status, body=body, content_type="application/json")
 
     async def metrics(_: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""What hack/kubectl and hack/helm start: a client by name, with arguments that are the client's own.
+"""What hack/kubectl, hack/helm and hack/drasim start: a client by name, with arguments that are the client's own.
 
 Run as a file, not as a module, so that it works from any folder; the checkout is the first argument.
 """

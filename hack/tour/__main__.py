@@ -4,9 +4,9 @@ import sys
 
 from rich.console import Console
 
+from hack.tour.parts import steps
 from hack.tour.runner import run
 from hack.tour.settings import from_environment
-from hack.tour.steps import Tour
 
 WIDTH = 120
 
@@ -15,7 +15,7 @@ def main() -> int:
     """Take the tour; 0 when every step passed or was skipped with a reason."""
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     settings = from_environment()
-    return run(Tour(settings, console).steps(), settings, console)
+    return run(steps(settings, console), settings, console)
 
 
 if __name__ == "__main__":

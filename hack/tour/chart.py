@@ -6,6 +6,7 @@ from hack.tour.clients import CHECKOUT, Failed, Object, wait_for
 from hack.tour.settings import Settings
 
 CHART = CHECKOUT / "charts" / "drasim"
+DRIVER, CONTROLLER = "drasim", "drasim-controller"
 BUILD = "example.com/image-build"
 POD_SECURITY = "pod-security.kubernetes.io/enforce"
 
@@ -41,9 +42,9 @@ def daemonset(settings: Settings) -> Object:
     return found[0]
 
 
-def pods(settings: Settings) -> list[Object]:
-    """Return the driver's Pods that are not ending."""
-    found = settings.clients.items("pods", "--namespace", settings.namespace, "--selector", _selector(settings))
+def pods(settings: Settings, name: str = DRIVER) -> list[Object]:
+    """Return the driver's Pods (or the controller's) that are not ending."""
+    found = settings.clients.items("pods", "--namespace", settings.namespace, "--selector", _selector(settings, name))
     return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
 
@@ -90,5 +91,28 @@ def slices(settings: Settings) -> list[Object]:
     return wait_for("ResourceSlices of every driver on every node", complete)
 
 
-def _selector(settings: Settings) -> str:
-    return f"app.kubernetes.io/name=drasim,app.kubernetes.io/instance={settings.release}"
+def keeps_taints(settings: Settings) -> bool:
+    """Tell whether the server stores taints of devices, by a creation that it only tries."""
+    device = {"name": "one", "taints": [{"key": "example.com/probe", "effect": "NoSchedule"}]}
+    pool = {"name": "probe", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "probe.example.com", "nodeName": "probe", "pool": pool, "devices": [device]}
+    meta = {"generateName": "probe-"}
+    probe = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": meta, "spec": spec}
+    words = ["create", "--dry-run=server", "--output", "json", "--filename", "-"]
+    kept = json.loads(settings.clients.run(*words, given=json.dumps(probe)))
+    return "taints" in kept["spec"]["devices"][0]
+
+
+def rules_path(settings: Settings) -> str | None:
+    """Return the API's path of DeviceTaintRules in the newest version that is served, None when none is."""
+    group = json.loads(settings.clients.run("get", "--raw", "/apis/resource.k8s.io"))
+    for version in group["versions"]:
+        path = f"/apis/{version['groupVersion']}"
+        listed = json.loads(settings.clients.run("get", "--raw", path))["resources"]
+        if any(resource["name"] == "devicetaintrules" for resource in listed):
+            return f"{path}/devicetaintrules"
+    return None
+
+
+def _selector(settings: Settings, name: str = DRIVER) -> str:
+    return f"app.kubernetes.io/name={name},app.kubernetes.io/instance={settings.release}"

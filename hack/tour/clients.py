@@ -1,4 +1,4 @@
-"""kubectl and Helm as commands whose answers are read as JSON."""
+"""kubectl, Helm and drasim as commands, and answers that are read as JSON."""
 
 import json
 import subprocess
@@ -22,11 +22,12 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Clients:
-    """The two commands, each a list of words, and the environment they need."""
+    """The commands, each a list of words, and the environment they need."""
 
     kubectl: tuple[str, ...]
     helm: tuple[str, ...]
     environment: Mapping[str, str]
+    drasim: tuple[str, ...] = ("hack/drasim",)
 
     def run(self, *words: str, given: str | None = None) -> str:
         """Run kubectl and return what it printed. Raises Failed with what it complained about."""
@@ -35,6 +36,10 @@ class Clients:
     def chart(self, *words: str) -> str:
         """Run Helm and return what it printed. Raises Failed with what it complained about."""
         return self._run([*self.helm, *words], None)
+
+    def driver(self, *words: str) -> str:
+        """Run drasim and return what it printed. Raises Failed with what it complained about."""
+        return self._run([*self.drasim, *words], None)
 
     def get(self, *words: str) -> Object:
         """Return an object, or a list of them, as JSON."""

@@ -1,5 +1,9 @@
 """The Pods of the examples: started, looked at, ended."""
 
+import shlex
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from hack.tour.clients import CHECKOUT, Clients, Failed, Object, wait_for
 from hack.tour.devices import Seen, seen
 from hack.tour.settings import BUSYBOX
@@ -7,9 +11,35 @@ from hack.tour.settings import BUSYBOX
 EXAMPLES = CHECKOUT / "examples"
 
 
-def manifest(example: str, image: str) -> str:
-    """Return an example with its Pods' image replaced."""
-    return (EXAMPLES / f"{example}.yaml").read_text().replace(f"image: {BUSYBOX}", f"image: {image}")
+AS_IT_IS: Mapping[str, str] = MappingProxyType({})
+
+
+def manifest(example: str, image: str, other: Mapping[str, str] = AS_IT_IS) -> str:
+    """Return an example with its Pods' image replaced, and other words too."""
+    text = (EXAMPLES / f"{example}.yaml").read_text().replace(f"image: {BUSYBOX}", f"image: {image}")
+    for old, new in other.items():
+        text = text.replace(old, new)
+    return text
+
+
+def typed(clients: Clients, example: str, image: str, namespace: str, other: Mapping[str, str] = AS_IT_IS) -> str:
+    """Return what to type for applying what ``manifest`` returns."""
+    changes = {**({} if image == BUSYBOX else {BUSYBOX: image}), **other}
+    apply = f"{shlex.join(clients.kubectl)} apply --namespace {namespace} --filename"
+    if not changes:
+        return f"{apply} examples/{example}.yaml"
+    script = "; ".join(f"s#{old}#{new}#" for old, new in changes.items())
+    return f"sed '{script}' examples/{example}.yaml | {apply} -"
+
+
+def of_deployment(clients: Clients, name: str, namespace: str) -> Object:
+    """Return the one Pod of a Deployment of the examples, running."""
+
+    def made() -> str | None:
+        found = clients.items("pods", "--namespace", namespace, "--selector", f"app={name}")
+        return next((pod["metadata"]["name"] for pod in found if "deletionTimestamp" not in pod["metadata"]), None)
+
+    return running(clients, wait_for(f"a Pod of Deployment {name}", made), namespace)
 
 
 def running(clients: Clients, name: str, namespace: str) -> Object:

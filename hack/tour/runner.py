@@ -56,7 +56,7 @@ def _farewell(settings: Settings, console: Console) -> None:
 def _report(number: int, step: Step, failure: Failed, settings: Settings, console: Console) -> None:
     """Say which step failed and why, and what the cluster has to say about it."""
     console.print(f"   [red]failed[/red]: {failure}", highlight=False, markup=True)
-    for what, look in (("events", _events), ("driver logs", _logs)):
+    for what, look in (("events", _events), ("logs", _logs)):
         console.print(f"\n   {what}:", highlight=False)
         try:
             text = look(settings)
@@ -76,7 +76,7 @@ def _events(settings: Settings) -> str:
 
 def _logs(settings: Settings) -> str:
     lines = []
-    for pod in chart.pods(settings):
+    for pod in [*chart.pods(settings), *chart.pods(settings, chart.CONTROLLER)]:
         name = pod["metadata"]["name"]
         lines += [
             f"{name}:",

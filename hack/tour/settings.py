@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from hack.tour.clients import Clients
 
 BUSYBOX = "busybox:1.37"
+VALUES = "hack/tour/values.yaml"
 
 
 @dataclass(frozen=True)
@@ -40,18 +41,20 @@ class Settings:
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
-    """Read what hack/provider wrote; VALUES names value files for the chart."""
+    """Read what hack/provider wrote; VALUES names value files for the chart, laid over the demo's own."""
 
     def words(name: str, default: str) -> tuple[str, ...]:
         return tuple(shlex.split(environment.get(name, default)))
 
     image = environment.get("IMAGE", "localhost/drasim")
     return Settings(
-        clients=Clients(words("KUBECTL", "kubectl"), words("HELM", "helm"), environment),
+        clients=Clients(
+            words("KUBECTL", "kubectl"), words("HELM", "helm"), environment, words("DRASIM", "hack/drasim")
+        ),
         image=image,
         build=environment.get("IMAGE_BUILD", image),
         pod_image=environment.get("POD_IMAGE", BUSYBOX),
-        values=words("VALUES", ""),
+        values=(VALUES, *words("VALUES", "")),
         look=environment.get("LOOK", "kubectl get resourceslices"),
         stop=environment.get("STOP", ""),
     )

@@ -1,6 +1,7 @@
 """The steps of the tour. Each shows one thing and checks it; Failed says what was expected and what came."""
 
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from rich.console import Console
@@ -8,10 +9,12 @@ from rich.table import Table
 
 from hack.tour import chart, pods
 from hack.tour.clients import Failed, Object, wait_for
-from hack.tour.devices import STANDARD, Seen, allocated, attributes, rows
+from hack.tour.devices import STANDARD, Key, Seen, allocated, attributes, rows
+from hack.tour.health import OURS
 from hack.tour.runner import Skipped, Step
 from hack.tour.settings import Settings
 
+FAULTS = "devicefaults.dra.example.com"
 COLUMNS = ("driver", "pool", "device", "amount", "NUMA", "PCIe root", "PCI bus ID", "model", "health")
 
 
@@ -37,15 +40,15 @@ class Tour:
 
     def installed(self) -> None:
         """Install or upgrade the chart and wait for its Pods."""
-        self.say(
-            f"helm upgrade --install {self.settings.release} charts/drasim --namespace {self.settings.namespace} --wait"
-        )
+        files = "".join(f" --values {file}" for file in self.settings.values)
+        where = f"charts/drasim --namespace {self.settings.namespace}{files} --wait"
+        self.say(f"{shlex.join(self.settings.clients.helm)} upgrade --install {self.settings.release} {where}")
         chart.install(self.settings)
         status = chart.daemonset(self.settings)["status"]
         self.say(
             f"{status['numberReady']} of {status['desiredNumberScheduled']} Pods are ready, image {self.settings.image}"
         )
-        self._clear()
+        self.clear()
 
     def published(self) -> None:
         """Show every device of both drivers in a table."""
@@ -66,7 +69,7 @@ class Tour:
         kinds = sorted(name.partition("-")[0] for name in output.devices)
         expect(kinds == ["gpu", "nic"], "a GPU and a NIC in the container", output.devices)
         places = attributes(chart.slices(self.settings))
-        values = [places[key].get(f"{STANDARD}/{attribute}") for key in self._allocated(pod)]
+        values = [places[key].get(f"{STANDARD}/{attribute}") for key in self.devices_of(pod)]
         expect(len(values) == 2 and len(set(values)) == 1, f"the same {attribute} twice", values)  # noqa: PLR2004 - a pair
         self.say(f"{attribute} of both: {values[0]}")
 
@@ -77,12 +80,12 @@ class Tour:
         output = self._shown("extended-resource")
         expect([name.partition("-")[0] for name in output.devices] == ["gpu"], "one GPU", output.devices)
         claim = pods.claims(self.settings.clients, pod)[0]["metadata"]["name"]
-        self._allocated(pod)
+        self.devices_of(pod)
         self.say(f"{name}: 1 became the claim {claim}, made by the scheduler")
 
     def shared(self) -> None:
         """Start a Pod in which two containers see the same two devices."""
-        self._allocated(self._start("shared-claim"))
+        self.devices_of(self._start("shared-claim"))
         one, two = self._shown("shared-claim", "one"), self._shown("shared-claim", "two")
         expect(len(one.devices) == 2, "two GPUs in each container", one.devices)  # noqa: PLR2004 - what the claim asks for
         expect(one.devices == two.devices, "the same GPUs in both containers", (one.devices, two.devices))
@@ -92,9 +95,28 @@ class Tour:
         before = self._left()
         expect(bool(before), "records of the claims while their Pods run", "none")
         self.say(f"{len(before)} files of {len(self.claims)} prepared claims; deleting the Pods")
-        self._clear()
+        self.clear()
         wait_for("no file of a deleted claim is left", self._must_be_gone, within=60)
         self.say("no claim, no CDI file of a claim, no record is left")
+
+    def devices_of(self, pod: Object) -> list[Key]:
+        """Return the devices that a Pod's claims were given; the claims count as seen."""
+        found = pods.claims(self.settings.clients, pod)
+        self.claims |= {claim["metadata"]["uid"] for claim in found}
+        return [key for claim in found for key in allocated(claim)]
+
+    def apply(self, example: str, other: Mapping[str, str] = pods.AS_IT_IS) -> None:
+        """Apply an example, with other words where they are given, and print what to type for that."""
+        clients, image, namespace = self.settings.clients, self.settings.pod_image, self.settings.pods
+        self.say(pods.typed(clients, example, image, namespace, other))
+        clients.apply(pods.manifest(example, image, other), namespace)
+
+    def clear(self) -> None:
+        """Delete what this or an earlier tour made, claims and faults with it, and make the namespace."""
+        clients, namespace = self.settings.clients, self.settings.pods
+        clients.run("delete", FAULTS, "--selector", OURS, "--ignore-not-found")
+        clients.run("delete", "namespace", namespace, "--ignore-not-found", "--wait", "--timeout", "120s")
+        clients.run("create", "namespace", namespace)
 
     def say(self, text: str) -> None:
         """Print what was done or seen."""
@@ -103,8 +125,7 @@ class Tour:
     def _start(self, example: str) -> Object:
         settings = self.settings
         chart.slices(settings)
-        self.say(f"kubectl apply --filename examples/{example}.yaml")
-        settings.clients.apply(pods.manifest(example, settings.pod_image), settings.pods)
+        self.apply(example)
         pod = pods.running(settings.clients, example, settings.pods)
         self.say(f"Running on {pod['spec']['nodeName']}; kubectl logs {example}:")
         return pod
@@ -115,11 +136,6 @@ class Tour:
         self.say("  /dev/drasim: " + " ".join(output.nodes))
         expect(set(output.nodes) == set(output.devices), "a device node for each device", output.nodes)
         return output
-
-    def _allocated(self, pod: Object) -> list[tuple[str, str, str]]:
-        found = pods.claims(self.settings.clients, pod)
-        self.claims |= {claim["metadata"]["uid"] for claim in found}
-        return [key for claim in found for key in allocated(claim)]
 
     def _extended_resource(self) -> str:
         """Return the resource name of the GPU's class; skip when the server did not store one."""
@@ -138,12 +154,6 @@ class Tour:
         if left := self._left():
             raise Failed(f"still there: {', '.join(left)}")
         return True
-
-    def _clear(self) -> None:
-        """Delete what this or an earlier tour started, with its claims, and make the namespace."""
-        clients, namespace = self.settings.clients, self.settings.pods
-        clients.run("delete", "namespace", namespace, "--ignore-not-found", "--wait", "--timeout", "120s")
-        clients.run("create", "namespace", namespace)
 
 
 def expect(holds: bool, what: str, seen: object) -> None:  # noqa: FBT001 - reads like a sentence

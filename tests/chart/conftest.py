@@ -55,3 +55,14 @@ def render(helm: Helm) -> Render:
         return [document for document in yaml.safe_load_all(done.stdout) if document]
 
     return objects
+
+
+def of(objects: list[Object], kind: str, name: str | None = None) -> list[Object]:
+    """Return the objects of a kind, of one name if given."""
+    return [found for found in objects if found["kind"] == kind and name in (None, found["metadata"]["name"])]
+
+
+def rights(objects: list[Object], kind: str, name: str) -> dict[tuple[str, ...], list[str]]:
+    """Return the verbs of a role: by group, resources, and the names that they are limited to."""
+    [role] = of(objects, kind, name)
+    return {(*r["apiGroups"], *r["resources"], *r.get("resourceNames", ())): r["verbs"] for r in role["rules"]}

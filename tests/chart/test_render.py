@@ -9,12 +9,9 @@ import yaml
 from dra_plugin.errors import ClaimError
 from drasim import opaque
 from drasim.config import schema
+from drasim.config.problems import PROBLEM_KINDS
 from drasim.hardware import Kind
-from tests.chart.conftest import CHART, Helm, Object, Render
-
-
-def of(objects: list[Object], kind: str) -> list[Object]:
-    return [found for found in objects if found["kind"] == kind]
+from tests.chart.conftest import CHART, Helm, Object, Render, of, rights
 
 
 def pod(objects: list[Object]) -> Object:
@@ -106,11 +103,13 @@ def test_rolling_updates_surge(render: Render) -> None:
 
 def test_rights(render: Render) -> None:
     """The driver's rights, all of them."""
-    rules = {(r["apiGroups"][0], *r["resources"]): r["verbs"] for r in of(render(), "ClusterRole")[0]["rules"]}
-    assert rules == {
+    assert rights(render(), "ClusterRole", "drasim") == {
         ("resource.k8s.io", "resourceslices"): ["get", "list", "watch", "create", "update", "delete"],
         ("resource.k8s.io", "resourceclaims"): ["get"],
         ("", "nodes"): ["get"],
+        ("dra.example.com", "devicefaults"): ["get", "list", "watch"],
+        ("dra.example.com", "devicefaults/status"): ["patch"],
+        ("", "pods"): ["list"],
         ("events.k8s.io", "events"): ["create", "patch"],
     }
 
@@ -122,7 +121,7 @@ def test_names_are_configurable(render: Render) -> None:
     assert classes["acme-gpu"]["selectors"][0]["cel"]["expression"] == "device.driver == 'gpu.acme.io'"
     assert classes["acme-gpu"]["extendedResourceName"] == "dra.example.com/gpu"
     policies = {p["metadata"]["name"]: json.dumps(p) for p in of(objects, "ValidatingAdmissionPolicy")}
-    assert set(policies) == {"acme-slices", "acme-parameters-gpu", "acme-parameters-nic"}
+    assert set(policies) == {"acme-slices", "acme-faults", "acme-parameters-gpu", "acme-parameters-nic"}
     assert "gpu.acme.io" in policies["acme-slices"]
     assert "gpu.dra.example.com" not in json.dumps(objects)
 
@@ -145,6 +144,16 @@ def test_a_driver_that_is_off_leaves_nothing(render: Render) -> None:
         ('config.paths.kubelet="relative"', "kubelet"),
         ('image.pullPolicy="Sometimes"', "pullPolicy"),
         ('config.nic.driver="gpu.dra.example.com"', "must differ"),
+        ('config.problems.effects={"lost": "NoExecute"}', "effects"),
+        ('config.problems.effects={"lost 1": "None"}', "effects"),
+        ('config.controller.evict=[{"problem": "losst"}]', "problem"),
+        ('config.controller.evict=[{"problem": "lost", "afer": 1}]', "afer"),
+        ("config.controller.evict=[]", "evict"),
+        ('config.controller.budget.perNode="0%"', "perNode"),
+        ("config.controller.budget.perCluster=-1", "perCluster"),
+        ('config.controller.onNamedClaim="never"', "onNamedClaim"),
+        ('config.controller.owner="mine"', "owner"),
+        ("controller.replicas=0", "replicas"),
     ],
 )
 def test_bad_values_are_refused(helm: Helm, value: str, complaint: str) -> None:
@@ -177,20 +186,34 @@ def test_the_schema_refuses_unknown_keys_everywhere() -> None:
 
 
 def keys(node: Object, definitions: Object) -> Object:
-    """Return the nested keys of a JSON schema."""
+    """Return the nested keys of a JSON schema; those of a list are its entries' keys."""
     if "$ref" in node:
         return keys(definitions[node["$ref"].rpartition("/")[2]], definitions)
+    if "items" in node:
+        return keys(node["items"], definitions)
     members = node.get("properties", {})
     return {name: keys(member, definitions) for name, member in members.items()}
 
 
 def test_the_schema_knows_the_drivers_configuration() -> None:
-    """`config` has the driver's own keys, but for those that the DaemonSet gives."""
+    """`config` has the driver's own keys, but for those that the chart gives."""
     ours = json.loads((CHART / "values.schema.json").read_text())
     theirs = schema()
     wanted = keys(theirs, theirs["$defs"])
-    given = {"nodeName", "podUID", "kubeconfig"}
-    assert keys(ours["properties"]["config"], ours["$defs"]) == {k: v for k, v in wanted.items() if k not in given}
+    for given in ("nodeName", "podUID", "kubeconfig"):
+        del wanted[given]
+    for given in ("name", "namespace", "owner"):
+        del wanted["controller"][given]
+    assert keys(ours["properties"]["config"], ours["$defs"]) == wanted
+
+
+def test_the_schema_knows_the_problems() -> None:
+    """The values can name each problem of devices, and no other."""
+    ours = json.loads((CHART / "values.schema.json").read_text())
+    assert ours["$defs"]["problem"]["enum"] == list(PROBLEM_KINDS)
+    effects = ours["properties"]["config"]["properties"]["problems"]["properties"]["effects"]
+    theirs = schema()["$defs"]["ProblemsConfig"]["properties"]["effects"]
+    assert effects["patternProperties"] == {theirs["propertyNames"]["pattern"]: theirs["additionalProperties"]}
 
 
 GOOD: dict[str, dict[str, list[object]]] = {

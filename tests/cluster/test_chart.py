@@ -30,10 +30,15 @@ def slice_of(node: str | None, driver: str, name: str) -> Object:
 
 def create_as(cluster: RealCluster, token: str, manifest: Object) -> str:
     """Create an object with a token instead of the administrator's certificate."""
+    return run_as(cluster, token, "create", "--filename", "-", given=json.dumps(manifest))
+
+
+def run_as(cluster: RealCluster, token: str, *words: str, given: str | None = None) -> str:
+    """Run kubectl with a token instead of the administrator's certificate."""
     view = ["config", "view", "--minify", "--output", "jsonpath={.clusters[0].cluster.server}"]
     server = cluster.clients.run(*view)
-    words = ["create", "--filename", "-", "--server", server, "--insecure-skip-tls-verify", "--token", token]
-    return cluster.clients.run(*words, "--kubeconfig", "/dev/null", given=json.dumps(manifest))
+    who = ["--server", server, "--insecure-skip-tls-verify", "--token", token, "--kubeconfig", "/dev/null"]
+    return cluster.clients.run(*words, *who, given=given)
 
 
 def token_of(cluster: RealCluster, pod: Object) -> str:
@@ -64,6 +69,39 @@ def test_a_token_without_a_node_writes_no_slice(real_cluster: RealCluster) -> No
     token = real_cluster.clients.run("create", "token", account, "--namespace", real_cluster.settings.namespace).strip()
     with pytest.raises(Failed, match="only with the token of a Pod"):
         create_as(real_cluster, token, slice_of("node1", GPU, "policy-no-node"))
+
+
+def test_a_driver_writes_the_status_of_its_own_faults_only(real_cluster: RealCluster) -> None:
+    """Node A's token is refused for the status of a DeviceFault of node B; that of its own passes."""
+    mine, other = real_cluster.nodes
+    token = token_of(real_cluster, real_cluster.driver_pod(mine))
+    patch = ["--subresource", "status", "--type", "merge", "--patch", json.dumps({"status": {"reason": "a test"}})]
+    for node in (mine, other):
+        spec = {"node": node, "device": "gpu-0", "kind": "thermal", "after": "24h"}
+        fault = {"apiVersion": API_VERSION, "kind": "DeviceFault", "metadata": {"name": f"policy-{node}"}, "spec": spec}
+        real_cluster.clients.apply(json.dumps(fault), "default")
+    try:
+        with pytest.raises(Failed, match=f'is for node "{other}", but the caller runs on node "{mine}"'):
+            run_as(real_cluster, token, "patch", "devicefault", f"policy-{other}", *patch)
+        assert "patched" in run_as(real_cluster, token, "patch", "devicefault", f"policy-{mine}", *patch)
+    finally:
+        real_cluster.clients.run("delete", "devicefault", f"policy-{mine}", f"policy-{other}")
+
+
+def test_a_driver_tells_of_faults_of_its_own_node_only(real_cluster: RealCluster) -> None:
+    """Node A's token is refused for the status of a fault of node B; the fault's own node may write it."""
+    mine, other = real_cluster.nodes
+    spec = {"node": other, "device": "gpu-99", "kind": "lost", "after": "24h"}
+    manifest = {"apiVersion": API_VERSION, "kind": "DeviceFault", "metadata": {"name": "policy"}, "spec": spec}
+    real_cluster.clients.apply(json.dumps(manifest), "default")
+    status = json.dumps({"status": {"reason": "said by the test"}})
+    words = ["patch", "devicefault", "policy", "--subresource=status", "--type=merge", "--patch", status]
+    try:
+        with pytest.raises(Failed, match=f'is for node "{other}", but the caller runs on node "{mine}"'):
+            run_as(real_cluster, token_of(real_cluster, real_cluster.driver_pod(mine)), *words)
+        assert "patched" in run_as(real_cluster, token_of(real_cluster, real_cluster.driver_pod(other)), *words)
+    finally:
+        real_cluster.clients.run("delete", "devicefault", "policy")
 
 
 def config(driver: str, **parameters: object) -> Object:
@@ -137,17 +175,41 @@ def test_the_driver_has_no_more_rights_than_it_needs(real_cluster: RealCluster) 
         "get resourceclaims",
         "get nodes",
         "create events.events.k8s.io",
+        "watch devicefaults.dra.example.com",
+        "list pods",
     ]
-    may_not = ["list resourceclaims", "update resourceclaims", "list nodes", "get secrets", "get pods", "delete pods"]
+    may_not = [
+        "list resourceclaims",
+        "update resourceclaims",
+        "list nodes",
+        "get secrets",
+        "get pods",
+        "delete pods",
+        "create devicefaults.dra.example.com",
+        "create devicetaintrules",
+    ]
+    assert answers_for(real_cluster, account, may + may_not) == dict.fromkeys(may, "yes") | dict.fromkeys(may_not, "no")
+
+
+def answers_for(cluster: RealCluster, account: str, questions: list[str]) -> dict[str, str]:
+    """Return whether an account may do things such as `get nodes`, in all namespaces."""
     answers = {}
-    for what in [*may, *may_not]:
+    for what in questions:
         verb, resource = what.split()
-        question = ["auth", "can-i", verb, resource, "--as", account, "--all-namespaces"]
         try:
-            answers[what] = real_cluster.clients.run(*question).strip()
+            question = ["auth", "can-i", verb, resource, "--as", account, "--all-namespaces"]
+            answers[what] = cluster.clients.run(*question).strip()
         except Failed:
             answers[what] = "no"
-    assert answers == dict.fromkeys(may, "yes") | dict.fromkeys(may_not, "no")
+    return answers
+
+
+def test_the_controller_has_no_more_rights_than_it_needs(real_cluster: RealCluster) -> None:
+    """It may keep rules and read what they follow from; it may not touch Pods, claims, slices or anything secret."""
+    account = f"system:serviceaccount:{real_cluster.settings.namespace}:drasim-controller"
+    may = ["create devicetaintrules", "watch resourceslices", "watch resourceclaims", "watch nodes", "list pods"]
+    may_not = ["delete pods", "update resourceclaims", "update resourceslices", "get secrets", "create devicefaults"]
+    assert answers_for(real_cluster, account, may + may_not) == dict.fromkeys(may, "yes") | dict.fromkeys(may_not, "no")
 
 
 def test_the_pod_is_as_harmless_as_the_chart_says(real_cluster: RealCluster) -> None:

@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
+from hack.tour.parts import steps
 from hack.tour.runner import run
-from hack.tour.steps import Tour
 from tests.cluster.real import RealCluster
 
 
@@ -15,9 +15,9 @@ def test_tour(real_cluster: RealCluster, round_: str) -> None:
     """Every step passes, none is skipped, and a second tour on the same cluster passes too."""
     out = io.StringIO()
     console = Console(file=out, width=150)
-    code = run(Tour(real_cluster.settings, console).steps(), real_cluster.settings, console)
+    code = run(steps(real_cluster.settings, console), real_cluster.settings, console)
     assert code == 0, f"{round_} tour:\n{out.getvalue()}"
-    assert out.getvalue().splitlines()[-1].startswith("demo: 7 steps passed in ")
+    assert out.getvalue().splitlines()[-1].startswith("demo: 13 steps passed in ")
 
 
 def test_the_example_with_parameters(real_cluster: RealCluster) -> None:

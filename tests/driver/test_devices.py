@@ -11,9 +11,8 @@ from dra_plugin.quantity import Quantity
 from dra_plugin.resources import DeviceAttribute
 from drasim import profiles
 from drasim.devices import STANDARD, Published, gpu_devices, nic_devices, pool_name, published_devices
-from drasim.hardware import Looked
 from drasim.pools import build_pool
-from drasim.state import NodeState, fold
+from tests.driver.looks import after, look
 from tests.driver.machines import NODE, machine
 
 
@@ -83,8 +82,23 @@ def test_devices_come_by_index_whatever_the_order_seen() -> None:
 
 def test_a_state_is_published_as_a_whole() -> None:
     """All devices of an inventory are published, by name."""
-    state = fold(NodeState(), Looked(at=1.0, devices=machine().nics))
-    assert published_devices(state) == nic_devices(machine().nics)
+    assert published_devices(after(look(1.0, devices=machine().nics))) == nic_devices(machine().nics)
+
+
+def test_a_device_that_is_gone_is_published_while_it_is_held() -> None:
+    """As it was last known, in its place in the order; one that nobody holds is not."""
+    gpus = machine().gpus
+    state = after(look(1.0), look(2.0, devices=gpus[2:]))
+    assert published_devices(state, {gpus[1].id}) == gpu_devices(gpus[1:])
+    assert published_devices(state) == gpu_devices(gpus[2:])
+
+
+def test_a_device_in_the_place_of_one_that_is_gone() -> None:
+    """A name is published once: it is that of the device that is there."""
+    gpus = machine().gpus
+    other = msgspec.structs.replace(gpus[0], id="GPU-other")
+    state = after(look(1.0), look(2.0, devices=(other, *gpus[1:])))
+    assert published_devices(state, {gpus[0].id}) == gpu_devices((other, *gpus[1:]))
 
 
 def test_a_device_keeps_its_name_when_another_goes() -> None:

@@ -55,8 +55,8 @@ def test_a_misspelt_parameter_is_named() -> None:
 
 
 def test_a_device_that_is_gone_is_named() -> None:
-    """An allocated device that this node does not have fails the claim."""
-    with pytest.raises(ClaimError, match="gpu-9 of pool node-a-gpu is gone"):
+    """An allocated device that this node does not have any more fails the claim, and the error says so."""
+    with pytest.raises(ClaimError, match="gpu-9 of pool node-a-gpu is gone from this node: it was unplugged"):
         plan_claim(claim("a", result("gpu-9")), inventory(), Held())
 
 

@@ -45,6 +45,18 @@ def test_a_damaged_record_is_detail() -> None:
     assert (code, json.loads(body)["drivers"][0]["damaged"]) == (200, {"uid": "checksum"})
 
 
+def test_sick_devices_are_detail() -> None:
+    """The driver serves all the same: which devices are not well, and which are left out, is told."""
+    code, body = readiness((status(unhealthy={"gpu-3": "xid 79"}, unpublished=("gpu-3",)),))
+    (driver,) = json.loads(body)["drivers"]
+    assert (code, driver["problems"], driver["unhealthy"], driver["unpublished"]) == (
+        200,
+        [],
+        {"gpu-3": "xid 79"},
+        ["gpu-3"],
+    )
+
+
 def test_all_drivers_have_to_be_ready() -> None:
     """One driver that is not ready makes the process not ready; without drivers it is not either."""
     assert [readiness(each)[0] for each in ((READY,), (READY, status(registered=False)), ())] == [200, 503, 503]

@@ -62,7 +62,7 @@ class World:
         """
         async with running(self.config(podUID=pod_uid, **more), self.cluster) as node:
             yield node
-            if self.kubelet.plugins.value:
+            if self.kubelet.plugins.value or any(status.registered for status in node.statuses()):
                 await until_registered(node)
         await self.kubelet.plugins.wait(lambda plugins: all(plugin.socket.exists() for plugin in plugins))
 

@@ -1,7 +1,6 @@
 """The whole `drasim node` in this process, between a fake cluster and a fake kubelet."""
 
 import asyncio
-import json
 
 import pytest
 
@@ -154,12 +153,9 @@ async def test_a_kubelet_that_wipes_slices_at_its_start(world: World) -> None:
 
 async def test_a_device_that_is_taken_out_is_unpublished(world: World) -> None:
     """Hot-unplug reaches the pool and the static CDI spec; the pool stays whole."""
-    async with world.node():
-        slices = await world.published()
-        (gpu,) = [each for each in slices if each.spec.driver == GPU]
-        uuid = (gpu.spec.devices or ())[3].attributes["uuid"].string  # type: ignore[index]  # it has attributes
-        machine = {"bootID": "boot-1", "absent": [uuid]}
-        (world.folder / "plugins" / "drasim" / "machine.json").write_text(json.dumps(machine))
+    async with world.node() as node:
+        await world.published()
+        await node.machine.take_out(node.machine.machine.gpus[3].id)
         await world.published(gpus=3)
         with pytest.raises(KeyError):
             world.edits(f"k8s.{GPU}/device=gpu-3")

@@ -3,6 +3,8 @@
 import io
 import itertools
 import os
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,10 +12,10 @@ import yaml
 from rich.console import Console
 
 from hack.tour import pods
-from hack.tour.clients import Clients, Failed, Object, wait_for
+from hack.tour.clients import CHECKOUT, Clients, Failed, Object, wait_for
 from hack.tour.devices import allocated, attributes, rows, seen
 from hack.tour.runner import Skipped, Step, run
-from hack.tour.settings import Settings, from_environment
+from hack.tour.settings import BUSYBOX, VALUES, Settings, from_environment
 from hack.tour.steps import expect
 
 LOG = """DRASIM_GPU_0=GPU-1
@@ -85,14 +87,20 @@ def test_waiting_in_vain_says_why() -> None:
         wait_for("Pod x is Running", never, within=0)
 
 
-@pytest.mark.parametrize("example", sorted(path.stem for path in pods.EXAMPLES.glob("*.yaml")))
-def test_examples_are_complete(example: str) -> None:
-    """Each file is valid YAML, names its Pod after itself, and the tour can put another image in."""
-    documents = list(yaml.safe_load_all(pods.manifest(example, "localhost/busybox:test")))
-    pod = next(document for document in documents if document["kind"] == "Pod")
-    assert pod["metadata"]["name"] == example
-    assert {container["image"] for container in pod["spec"]["containers"]} == {"localhost/busybox:test"}
-    assert example in (pods.EXAMPLES / "README.md").read_text()
+def test_a_manifest_with_other_words() -> None:
+    """The tour can put another image and other words into an example, and says what to type for that."""
+    other = {"one-device": "mine"}
+    text = pods.manifest("one-device", "localhost/busybox:test", other)
+    assert [document["metadata"]["name"] for document in yaml.safe_load_all(text)] == ["mine", "mine"]
+    assert "image: localhost/busybox:test" in text
+    clients = Clients(("hack/kubectl",), (), {})
+    assert pods.typed(clients, "numa-pair", BUSYBOX, "n") == (
+        "hack/kubectl apply --namespace n --filename examples/numa-pair.yaml"
+    )
+    line = pods.typed(clients, "one-device", "localhost/busybox:test", "n", other)
+    script, piped = re.fullmatch(r"sed '(.+)' (examples/one-device\.yaml) \| hack/kubectl apply .+ -", line).groups()  # type: ignore[union-attr]  # or the test fails
+    done = subprocess.run(["sed", script, CHECKOUT / piped], capture_output=True, text=True, check=True)
+    assert done.stdout == text
 
 
 def settings(folder: Path, script: str = "echo '{\"items\": []}'") -> Settings:
@@ -163,7 +171,7 @@ def test_settings_come_from_the_environment() -> None:
         "r/drasim:1",
         "r/drasim:1",
         "s",
-        ("a.yaml", "b.yaml"),
+        (VALUES, "a.yaml", "b.yaml"),
     )
 
 

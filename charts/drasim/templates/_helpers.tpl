@@ -61,3 +61,42 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- $seconds := get (dict "ms" 0.001 "s" 1.0 "m" 60.0 "h" 3600.0) $unit -}}
 {{- addf (mulf $number $seconds) 10 | ceil | int -}}
 {{- end -}}
+
+{{/* The name of what belongs to the controller: its Deployment, account, rights, Lease; the stem of its status. */}}
+{{- define "drasim.controllerName" -}}
+{{- printf "%s-controller" (include "drasim.fullname" . | trunc 44 | trimSuffix "-") -}}
+{{- end -}}
+
+{{/* Other labels than the DaemonSet's, whose selector cannot change: neither may take the other's Pods for its own. */}}
+{{- define "drasim.controllerSelectorLabels" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}-controller
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "drasim.controllerLabels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{ include "drasim.controllerSelectorLabels" . }}
+app.kubernetes.io/component: controller
+app.kubernetes.io/part-of: {{ .Chart.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end -}}
+
+{{- define "drasim.controllerServiceAccountName" -}}
+{{- if .Values.controller.serviceAccount.create -}}
+{{- .Values.controller.serviceAccount.name | default (include "drasim.controllerName" .) -}}
+{{- else -}}
+{{- required "controller.serviceAccount.name is needed when controller.serviceAccount.create is false" .Values.controller.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{/*
+The configuration as the processes read it: the values, and the names that follow from the release. What owns the controller's
+rules is its ClusterRole: uninstalling removes it, and Kubernetes then the rules.
+*/}}
+{{- define "drasim.config" -}}
+{{- $name := include "drasim.controllerName" . -}}
+{{- $owner := ternary $name "" .Values.rbac.create -}}
+{{- $names := dict "name" $name "namespace" .Release.Namespace "owner" $owner -}}
+{{- merge (dict "controller" $names) .Values.config | toYaml -}}
+{{- end -}}

@@ -5,7 +5,7 @@ Commands raise; ``__main__`` turns what they raise into an exit code (``ConfigEr
 
 import typer
 
-from drasim.cli import config, devices, node, release, uninstall, version
+from drasim.cli import config, controller, devices, fault, node, release, status, uninstall, version
 
 __all__ = ["app"]
 
@@ -21,8 +21,16 @@ app = typer.Typer(
 app.command("node", help=node.SUMMARY, add_help_option=False, context_settings={"ignore_unknown_options": True})(
     node.listed
 )
+app.command(
+    "controller",
+    help=controller.SUMMARY,
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True},
+)(controller.listed)
 app.command("devices")(devices.devices)
 app.command("release")(release.release)
+app.command("status")(status.status)
 app.command("uninstall")(uninstall.uninstall)
 app.command("version")(version.version)
 app.add_typer(config.app, name="config")
+app.add_typer(fault.app, name="fault")

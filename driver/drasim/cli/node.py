@@ -1,4 +1,4 @@
-"""``drasim node``: its flags, read without the packages of people's commands, and the environment of a Pod."""
+"""``drasim node``, and what daemons share: flags, read without the packages of people's commands, and a Pod's env."""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +12,19 @@ from drasim.config import Config, ConfigError, for_node, load
 if TYPE_CHECKING:
     from dra_plugin.kube import Credentials
 
-__all__ = ["SUMMARY", "Asked", "credentials_for", "environment", "listed", "node", "parse", "setting", "usage"]
+__all__ = [
+    "FLAGS",
+    "SUMMARY",
+    "Asked",
+    "Flag",
+    "credentials_for",
+    "environment",
+    "listed",
+    "node",
+    "parse",
+    "setting",
+    "usage",
+]
 
 SUMMARY = "Serve the DRA drivers of this node until SIGTERM."
 
@@ -66,25 +78,25 @@ def listed(_arguments: list[str] | None = None) -> None:
     """Stand in the list of commands; ``__main__`` runs ``node`` itself."""
 
 
-def parse(arguments: Sequence[str]) -> Asked:
+def parse(arguments: Sequence[str], flags: Mapping[str, Flag] = FLAGS) -> Asked:
     """Read ``--flag value`` and ``--flag=value``. Raises ConfigError that names the flag and the allowed ones."""
+    known = {**OTHERS, **flags}
     asked = Asked()
     rest = iter(arguments)
     for argument in rest:
         name, equals, value = argument.partition("=")
         if name in ("--help", "-h"):
             return Asked(help=True)
-        if name not in FLAGS and name not in OTHERS:
-            raise ConfigError("flags", name, f"unknown; allowed: {', '.join((*OTHERS, *FLAGS))}")
-        asked = _with(asked, name, value if equals else _next(name, rest))
+        if name not in known:
+            raise ConfigError("flags", name, f"unknown; allowed: {', '.join(known)}")
+        asked = _with(asked, name, known[name], value if equals else _next(name, known[name], rest))
     return asked
 
 
-def usage() -> str:
+def usage(command: str = "node", summary: str = SUMMARY, flags: Mapping[str, Flag] = FLAGS) -> str:
     """Return the help text."""
-    flags = {**OTHERS, **FLAGS}
-    lines = [f"  {name + ' ' + flag.value:<24}{flag.help}" for name, flag in flags.items()]
-    return "\n".join(["Usage: drasim node [FLAGS]", "", SUMMARY, "", *lines, f"  {'--help':<24}show this"])
+    lines = [f"  {name + ' ' + flag.value:<24}{flag.help}" for name, flag in {**OTHERS, **flags}.items()]
+    return "\n".join([f"Usage: drasim {command} [FLAGS]", "", summary, "", *lines, f"  {'--help':<24}show this"])
 
 
 def environment(env: Mapping[str, str]) -> dict[str, str]:
@@ -119,15 +131,15 @@ def setting(text: str) -> tuple[str, str]:
     return key, value
 
 
-def _with(asked: Asked, name: str, value: str) -> Asked:
+def _with(asked: Asked, name: str, flag: Flag, value: str) -> Asked:
     if name == "--config":
         return msgspec.structs.replace(asked, file=Path(value))
-    key, text = (FLAGS[name].key, value) if name in FLAGS else setting(value)
+    key, text = (flag.key, value) if flag.key else setting(value)
     return msgspec.structs.replace(asked, flags={**asked.flags, key: text})
 
 
-def _next(name: str, rest: Iterator[str]) -> str:
+def _next(name: str, flag: Flag, rest: Iterator[str]) -> str:
     value = next(rest, None)
     if value is None:
-        raise ConfigError("flags", name, f"needs a value: {({**OTHERS, **FLAGS})[name].value}")
+        raise ConfigError("flags", name, f"needs a value: {flag.value}")
     return value

@@ -2,13 +2,14 @@
 
 import enum
 import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from drasim.cli.config import flags_of
 from drasim.cli.node import environment
 from drasim.config import Config, load
 
-__all__ = ["Output", "configured"]
+__all__ = ["Output", "columns", "configured"]
 
 
 class Output(enum.StrEnum):
@@ -21,3 +22,10 @@ class Output(enum.StrEnum):
 def configured(file: Path | None, settings: list[str] | None) -> Config:
     """Return the configuration of a command: the file, then the environment, then ``--set``. Raises ConfigError."""
     return load(file, {**environment(os.environ), **flags_of(settings)})
+
+
+def columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield the lines of a table as wide as its cells: a terminal may wrap what a program has to read whole."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

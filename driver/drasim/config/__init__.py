@@ -5,31 +5,52 @@ the environment.
 """
 
 import re
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from dra_plugin.errors import PluginError
+from drasim.config.controller import ControllerConfig, check_policy
+from drasim.config.problems import ProblemsConfig
+from drasim.config.sections import (
+    Duration,
+    GpuConfig,
+    LogConfig,
+    NicConfig,
+    NodeName,
+    OptionalPath,
+    Paths,
+    Periods,
+    Probes,
+    Section,
+    Simulation,
+    Uid,
+)
 from drasim.config.strict import Misfit, Seconds, decode_strictly
 
 __all__ = [
     "Config",
     "ConfigError",
+    "ControllerConfig",
     "GpuConfig",
     "LogConfig",
     "NicConfig",
     "Paths",
     "Periods",
     "Probes",
+    "ProblemsConfig",
     "Seconds",
     "Simulation",
     "decode_file",
     "dump_yaml",
+    "for_controller",
     "for_node",
     "load",
     "load_yaml",
+    "load_yaml_documents",
     "schema",
     "show",
 ]
@@ -37,42 +58,6 @@ __all__ = [
 T = TypeVar("T")
 
 _LAST_PORT = 65_535
-_DNS = "[a-z0-9]([a-z0-9-]*[a-z0-9])?"
-_DriverName = Annotated[
-    str,
-    msgspec.Meta(
-        pattern=rf"^{_DNS}(\.{_DNS})*\Z",
-        max_length=63,
-        description="a DNS name of lower-case letters, digits, - and dots, at most 63 characters",
-    ),
-]
-_NodeName = Annotated[
-    str,
-    msgspec.Meta(
-        pattern=rf"^({_DNS}(\.{_DNS})*)?\Z",
-        max_length=253,
-        description="the Node's name (a DNS name of at most 253 characters), or empty",
-    ),
-]
-_Folder = Annotated[str, msgspec.Meta(pattern="^/", description="an absolute path")]
-_OptionalPath = Annotated[str, msgspec.Meta(pattern=r"^(/.*)?\Z", description="an absolute path, or empty")]
-_Uid = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9-]{0,64}\Z", description="a UID, or empty")]
-_Profile = Annotated[
-    str,
-    msgspec.Meta(
-        pattern=r"^([a-z0-9-]+|/.*)\Z", description="the name of a shipped profile, or the absolute path of a YAML file"
-    ),
-]
-_Address = Annotated[
-    str,
-    msgspec.Meta(
-        pattern=r"^(([^:\s]*|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5})?\Z",
-        description="host:port, :port for all addresses, or empty for none",
-    ),
-]
-_Duration = Annotated[
-    Seconds, msgspec.Meta(description="1ms to 24h: a number of seconds, or text such as 5s, 500ms, 2m, 1h")
-]
 
 
 class ConfigError(PluginError):
@@ -86,99 +71,22 @@ class ConfigError(PluginError):
         self.problem = problem
 
 
-class _Section(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What every part of the configuration is."""
-
-
-class LogConfig(_Section, frozen=True, kw_only=True):
-    """Logs go to stderr. ``auto`` is console on a terminal, else json."""
-
-    level: Literal["debug", "info", "warning", "error"] = "info"
-    format: Literal["auto", "json", "console"] = "auto"
-
-
-class Paths(_Section, frozen=True, kw_only=True, rename={"boot_id": "bootID"}):
-    """Folders and files of the host, as this process sees them. Empty ones follow from ``kubelet``."""
-
-    kubelet: _Folder = "/var/lib/kubelet"
-    registry: _OptionalPath = ""
-    plugins: _OptionalPath = ""
-    state: _OptionalPath = ""
-    cdi: _Folder = "/var/run/cdi"
-    boot_id: _Folder = "/proc/sys/kernel/random/boot_id"
-
-    @property
-    def registry_folder(self) -> Path:
-        """Where registration sockets go: ``registry``, else the kubelet's ``plugins_registry``."""
-        return Path(self.registry or f"{self.kubelet}/plugins_registry")
-
-    @property
-    def plugins_folder(self) -> Path:
-        """Where each driver has its folder: ``plugins``, else the kubelet's ``plugins``."""
-        return Path(self.plugins or f"{self.kubelet}/plugins")
-
-    @property
-    def state_folder(self) -> Path:
-        """Where the simulated machine keeps its state: ``state``, else ``drasim`` among the plugins."""
-        return Path(self.state) if self.state else self.plugins_folder / "drasim"
-
-    @property
-    def cdi_folder(self) -> Path:
-        """Where CDI specs go."""
-        return Path(self.cdi)
-
-    @property
-    def boot_id_file(self) -> Path:
-        """The file that names this boot of the machine."""
-        return Path(self.boot_id)
-
-
-class GpuConfig(_Section, frozen=True, kw_only=True):
-    """The GPU driver: what it drives and what it is called."""
-
-    hardware: Literal["simulated", "off"] = "simulated"
-    driver: _DriverName = "gpu.dra.example.com"
-
-
-class NicConfig(_Section, frozen=True, kw_only=True):
-    """The NIC driver: what it drives and what it is called."""
-
-    hardware: Literal["simulated", "off"] = "simulated"
-    driver: _DriverName = "nic.dra.example.com"
-
-
-class Simulation(_Section, frozen=True, kw_only=True):
-    """The simulated machine behind both drivers."""
-
-    profile: _Profile = "dgx"
-
-
-class Probes(_Section, frozen=True, kw_only=True):
-    """Where /healthz, /readyz and /metrics are served."""
-
-    address: _Address = "0.0.0.0:8080"
-
-
-class Periods(_Section, frozen=True, kw_only=True):
-    """How often things are done: ``look`` at the hardware."""
-
-    look: _Duration = msgspec.field(default_factory=lambda: Seconds(5))
-
-
-class Config(_Section, frozen=True, kw_only=True, rename={"node_name": "nodeName", "pod_uid": "podUID"}):
+class Config(Section, frozen=True, kw_only=True, rename={"node_name": "nodeName", "pod_uid": "podUID"}):
     """The whole configuration. ``kubeconfig`` empty means in the cluster; ``drain`` is the time to finish calls."""
 
-    node_name: _NodeName = ""
-    pod_uid: _Uid = ""
-    kubeconfig: _OptionalPath = ""
+    node_name: NodeName = ""
+    pod_uid: Uid = ""
+    kubeconfig: OptionalPath = ""
     log: LogConfig = LogConfig()
     paths: Paths = Paths()
     gpu: GpuConfig = GpuConfig()
     nic: NicConfig = NicConfig()
     simulation: Simulation = Simulation()
     probes: Probes = Probes()
+    problems: ProblemsConfig = msgspec.field(default_factory=ProblemsConfig)
+    controller: ControllerConfig = msgspec.field(default_factory=ControllerConfig)
     periods: Periods = msgspec.field(default_factory=Periods)
-    drain: _Duration = msgspec.field(default_factory=lambda: Seconds(20))
+    drain: Duration = msgspec.field(default_factory=lambda: Seconds(20))
 
 
 def load(file: Path | None = None, flags: Mapping[str, str] | None = None) -> Config:
@@ -200,6 +108,20 @@ def for_node(config: Config) -> Config:
         raise ConfigError("flags", "nodeName", "missing; needed: the name of this Node, as in NODE_NAME")
     if config.gpu.hardware == config.nic.hardware == "off":
         raise ConfigError("config", "gpu.hardware", '"off" for both drivers leaves nothing to do; allowed: simulated')
+    return config
+
+
+def for_controller(config: Config) -> Config:
+    """Return ``config`` if `drasim controller` can do what it says, else raise ConfigError."""
+    sections: dict[Literal["gpu", "nic"], GpuConfig | NicConfig] = {"gpu": config.gpu, "nic": config.nic}
+    drivers = {section.driver: kind for kind, section in sections.items() if section.hardware != "off"}
+    if not config.controller.namespace:
+        needed = "missing; needed: the namespace of its Lease and its ConfigMap"
+        raise ConfigError("config", "controller.namespace", needed)
+    try:
+        check_policy(config.controller, config.problems, drivers)
+    except Misfit as misfit:
+        raise ConfigError("config", misfit.key, misfit.problem) from None
     return config
 
 
@@ -241,18 +163,18 @@ def load_yaml(text: str, file: str) -> dict[str, Any]:
     """
     import yaml
 
-    try:
+    with _translated(file):
         document = yaml.load(text, Loader=_loader())  # noqa: S506 - derived from the safe loader
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date such as 2026-13-45
-        mark = getattr(error, "problem_mark", None)
-        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        problem = " ".join(str(getattr(error, "problem", None) or error).split())  # PyYAML's may have several lines
-        raise ConfigError(file, "", place + problem) from None
-    if document is None:
-        return {}
-    if not isinstance(document, dict):
-        raise ConfigError(file, "", f"not a mapping of keys but {type(document).__name__}")
-    return document
+    return _mapping(document, file)
+
+
+def load_yaml_documents(text: str, file: str) -> list[dict[str, Any]]:
+    """Return the mappings that the documents of the YAML text are, without empty ones; else as ``load_yaml``."""
+    import yaml
+
+    with _translated(file):
+        documents = list(yaml.load_all(text, Loader=_loader()))
+    return [_mapping(document, file) for document in documents if document is not None]
 
 
 def dump_yaml(documents: Iterable[object]) -> str:
@@ -260,6 +182,28 @@ def dump_yaml(documents: Iterable[object]) -> str:
     import yaml
 
     return yaml.safe_dump_all(documents, sort_keys=False, default_flow_style=False, width=110)
+
+
+@contextmanager
+def _translated(file: str) -> Iterator[None]:
+    """Raise as ConfigError what the YAML library finds wrong with a text."""
+    import yaml
+
+    try:
+        yield
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date such as 2026-13-45
+        mark = getattr(error, "problem_mark", None)
+        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        problem = " ".join(str(getattr(error, "problem", None) or error).split())  # PyYAML's may have several lines
+        raise ConfigError(file, "", place + problem) from None
+
+
+def _mapping(document: object, file: str) -> dict[str, Any]:
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise ConfigError(file, "", f"not a mapping of keys but {type(document).__name__}")
+    return document
 
 
 def _loader() -> type[Any]:
@@ -290,7 +234,7 @@ def _construct_mapping(loader: Any, node: Any, deep: bool = False) -> dict[Hasha
     return mapping
 
 
-S = TypeVar("S", bound=_Section)
+S = TypeVar("S", bound=Section)
 
 
 def _overlaid(config: Config, flags: Mapping[str, str], source: str) -> Config:
@@ -323,7 +267,7 @@ def _merged(config: S, decoded: S, given: Mapping[str, Any]) -> S:
     for field in msgspec.structs.fields(config):
         if field.encode_name in given:
             old, new, inner = getattr(config, field.name), getattr(decoded, field.name), given[field.encode_name]
-            changes[field.name] = _merged(old, new, inner) if isinstance(old, _Section) else new
+            changes[field.name] = _merged(old, new, inner) if isinstance(old, Section) else new
     return msgspec.structs.replace(config, **changes)
 
 
@@ -348,10 +292,10 @@ def _hint(misfit: Misfit) -> str:
 
 
 def _schema_of(kind: type) -> dict[str, Any]:
-    if kind is Seconds:
+    if issubclass(kind, Seconds):
         return {
             "anyOf": [
-                {"type": "number", "minimum": 0.001, "maximum": 86400},
+                {"type": "number", "minimum": kind.shortest, "maximum": 86400},
                 {"type": "string", "pattern": r"^\d+(\.\d+)?(ms|s|m|h)?$"},
             ]
         }

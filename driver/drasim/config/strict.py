@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import msgspec
 
 from dra_plugin.quantity import Quantity
 
-__all__ = ["Misfit", "Seconds", "decode_strictly", "suggestion"]
+__all__ = ["Delay", "Misfit", "Seconds", "decode_strictly", "suggestion"]
 
 T = TypeVar("T")
 _TYPES = {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "text"}
@@ -16,7 +16,7 @@ _AT = re.compile(r"(?s)(.*?)(?: - at `(?:key` in `)?\$(.*)`)?$")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`$")
 _MISSING = re.compile(r"Object missing required field `(.*)`$")
 _PATH_PART = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
-_SHORTEST, _LONGEST = 0.001, 86_400.0
+_LONGEST = 86_400.0
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
 
@@ -35,18 +35,26 @@ class Seconds(float):
     """A duration from 1ms to 24h in seconds, written as a number or as text such as ``5s``, ``500ms``, ``2m``."""
 
     __slots__ = ()
+    shortest = 0.001
 
     @classmethod
-    def parse(cls, value: object) -> "Seconds":
+    def parse(cls, value: object) -> Self:
         """Read a number of seconds or a text; raises ValueError."""
         match = None if isinstance(value, bool) else _DURATION.fullmatch(str(value))
-        seconds = float(match[1]) * _UNITS[match[2] or "s"] if match else 0.0
-        if not _SHORTEST <= seconds <= _LONGEST:
-            raise ValueError("not a duration from 1ms to 24h")
+        seconds = float(match[1]) * _UNITS[match[2] or "s"] if match else -1.0
+        if not cls.shortest <= seconds <= _LONGEST:
+            raise ValueError(f"not a duration from {cls.shortest:g}s to 24h")
         return cls(seconds)
 
     def __str__(self) -> str:
         return f"{float(self):.9f}".rstrip("0").rstrip(".") + "s"
+
+
+class Delay(Seconds):
+    """The same, and 0 for at once."""
+
+    __slots__ = ()
+    shortest = 0.0
 
 
 def decode_strictly(document: object, into: type[T], *, texts: bool = False) -> T:
@@ -69,8 +77,8 @@ def suggestion(word: object, known: Iterable[object]) -> str:
 
 
 def _decode(into: type, value: Any) -> object:  # noqa: ANN401 - msgspec's hook signature
-    if into is Seconds:
-        return Seconds.parse(value)
+    if issubclass(into, Seconds):
+        return into.parse(value)
     if into is Quantity:
         return Quantity(str(value))
     raise NotImplementedError(f"{into.__name__} cannot be decoded")

@@ -3,7 +3,8 @@
 Everything is keyed by hardware identity (UUID of a GPU, PCI address of a NIC), never by a published name.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from types import MappingProxyType
 from typing import Literal, Protocol
 
 import msgspec
@@ -13,6 +14,7 @@ from dra_plugin.quantity import Quantity
 
 __all__ = [
     "DeviceLost",
+    "Fault",
     "Gpu",
     "Hardware",
     "HardwareError",
@@ -23,6 +25,7 @@ __all__ = [
     "Observation",
     "Pci",
     "Setting",
+    "Sign",
     "Step",
 ]
 
@@ -102,11 +105,36 @@ class Nic(msgspec.Struct, frozen=True, kw_only=True):
     pci: Pci
 
 
+class Sign(msgspec.Struct, frozen=True, kw_only=True):
+    """What a look found wrong with a device.
+
+    Attributes:
+        kind: one of ``config.problems.PROBLEM_KINDS``.
+        code: says more, such as the number of an XID; a label value (at most 63 letters, digits, ``-``, ``_``, ``.``).
+        message: for people, one line.
+    """
+
+    kind: str
+    code: str = ""
+    message: str = ""
+
+
 class Looked(msgspec.Struct, frozen=True, kw_only=True):
-    """A look at the whole machine: a device that is not among ``devices`` is gone. ``at`` is Unix time in seconds."""
+    """A look at the whole machine: a device that is not among ``devices`` is gone.
+
+    Attributes:
+        at: Unix time in seconds.
+        devices: everything that is in the machine, also what does not answer (as it was known before).
+        signs: what is wrong now, by hardware identity; a device that is not in it has nothing.
+        silent: devices whose probe has not answered in time, with the Unix time of the last look that saw them (of the
+            first question, for one that has never answered since ``watch`` began). Nothing was learned of those:
+            ``signs`` does not speak of them.
+    """
 
     at: float
     devices: tuple[Gpu | Nic, ...]
+    signs: Mapping[str, tuple[Sign, ...]] = MappingProxyType({})
+    silent: Mapping[str, float] = MappingProxyType({})
 
 
 Observation = Looked
@@ -124,6 +152,20 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, Setting]
 
 
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """What hardware that can be told to fail should do.
+
+    Attributes:
+        device: a hardware identity, or the name of a PCIe root: what is below it then.
+        kind: one of the kinds of problems, or ``prepare-fails``, ``prepare-slow``, ``unprepare-slow``.
+        code: says more: the number of an XID, seconds of a slow prepare.
+    """
+
+    device: str
+    kind: str
+    code: str = ""
+
+
 class Hardware(Protocol):
     """The devices of one kind on this machine. Several processes may use them at the same time."""
 
@@ -135,8 +177,21 @@ class Hardware(Protocol):
     def watch(self) -> AsyncIterator[Observation]:
         """Yield a look at once, then another each period and as soon as something is seen to have changed.
 
-        Never ends by itself. Raises HardwareError when the hardware as a whole cannot be looked at.
+        Each device has a probe of its own; one that takes long or hangs holds up no look at the others: until it is
+        silent, what it answered last stands. Never ends by itself. Raises HardwareError when the hardware as a whole
+        cannot be looked at.
         """
+        ...
+
+    async def admit(self, device: str, claim: str) -> None:
+        """Return when a claim of that UID may have the device; called before each Prepare, also where nothing is set.
+
+        Raises DeviceLost (it is gone), HardwareError (it fails).
+        """
+        ...
+
+    async def dismiss(self, device: str, claim: str) -> None:
+        """Return when the device can be taken from the claim; a device that is gone can. Raises HardwareError."""
         ...
 
     async def apply(self, step: Step, claim: str) -> None:

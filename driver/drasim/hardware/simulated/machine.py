@@ -1,181 +1,147 @@
-"""The simulated machine. What was changed in it is a file with the boot id, so that all processes see one machine.
-
-The file is the hardware's own memory, not the claims' record: another boot id voids it, as a reboot resets a GPU. It
-is therefore not synced to the disk; killing the process loses nothing, and a power cut is a reboot.
-"""
+"""The simulated machine: its devices, what was changed in them, and the faults that stand on them."""
 
 import asyncio
+import math
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 import msgspec
 
-from dra_plugin.errors import ClaimError, SetupError
-from dra_plugin.files import read_boot_id, write_atomically
-from dra_plugin.locks import FileLock
-from drasim.hardware import DeviceLost, Gpu, HardwareError, Kind, Looked, Nic, NotSupported, Setting, Step
+from dra_plugin.latest import Latest, follow
+from drasim.hardware import DeviceLost, Fault, Gpu, HardwareError, Kind, Nic, Step
+from drasim.hardware.simulated.conditions import Condition, PlacedFault, conditions_of
+from drasim.hardware.simulated.memory import MachineState, Memory
 from drasim.hardware.simulated.profile import Machine
 
-__all__ = ["MachineState", "SimulatedHardware", "SimulatedMachine", "opened", "state_files"]
+__all__ = ["POLL", "SimulatedMachine", "opened"]
 
-_FILE = "machine.json"
-_LOCK_TIMEOUT = 10.0
-_POLL = 1.0
-"""Seconds between two looks at the file's time stamp."""
+POLL = 1.0
+"""Seconds between two glances at what other processes changed."""
 
-_KNOWN = {"gpu": frozenset({"powerLimitWatts", "computeMode"}), "nic": frozenset({"mtu", "interfaceName"})}
+_HAND = "hand"
+"""The source of what ``take_out`` did."""
 
-
-class MachineState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"boot_id": "bootID"}):
-    """What differs from a machine that was just switched on.
-
-    Attributes:
-        boot_id: the boot that this belongs to.
-        settings: what is set, by hardware identity, then by the UID of the claim that set it.
-        absent: identities of devices that were taken out.
-    """
-
-    boot_id: str
-    settings: dict[str, dict[str, dict[str, Setting]]] = {}
-    absent: tuple[str, ...] = ()
+_SOUND = Condition()
 
 
 class SimulatedMachine:
-    """The machine of one node; any number of objects and processes may work on one folder."""
+    """The machine of one node; any number of objects and processes may work on one folder.
+
+    Attributes:
+        machine: the devices that it was made with.
+        changed: another number whenever this object has noticed that other faults stand than before.
+    """
 
     def __init__(self, machine: Machine, folder: Path, boot_id_file: Path) -> None:
         """Use ``folder`` (it must exist) for the state file and its lock."""
         self.machine = machine
-        self._file = folder / _FILE
-        self._boot_id_file = boot_id_file
-        self._lock = FileLock(folder / f".{_FILE}.lock")
-        devices: tuple[Gpu | Nic, ...] = (*machine.gpus, *machine.nics)
-        self._ids = frozenset(device.id for device in devices)
+        self.changed: Latest[int] = Latest(0)
+        self._memory = Memory(folder, boot_id_file)
+        self._ids = frozenset(device.id for device in machine.devices)
+        self._faults: Mapping[str, tuple[PlacedFault, ...]] = {}
+        self._conditions: Mapping[str, Condition] = {}
 
     def state(self) -> MachineState:
-        """Return the state now. Raises HardwareError when it cannot be read.
-
-        No file, one of another boot or one that holds no state (after a power cut) is a machine just switched on.
-        """
-        try:
-            fresh = MachineState(boot_id=read_boot_id(self._boot_id_file))
-        except SetupError as error:
-            raise HardwareError(f"the simulated machine cannot be looked at: {error}") from error
-        try:
-            stored = msgspec.json.decode(self._file.read_bytes(), type=MachineState)
-        except (FileNotFoundError, msgspec.MsgspecError):
-            return fresh
-        except OSError as error:
-            raise HardwareError(f"the simulated machine cannot be looked at: {error}") from error
-        return stored if stored.boot_id == fresh.boot_id else fresh
+        """Return the state now. Raises HardwareError when it cannot be read."""
+        return self._memory.read()
 
     def present(self, kind: Kind) -> tuple[Gpu | Nic, ...]:
-        """Return the devices of that kind that are in the machine, by index."""
-        absent = frozenset(self.state().absent)
+        """Return the devices of that kind that are in the machine, by index. Raises HardwareError."""
+        conditions = self._noticed(self.state())
         devices: tuple[Gpu | Nic, ...] = self.machine.gpus if kind == "gpu" else self.machine.nics
-        return tuple(device for device in devices if device.id not in absent)
+        return tuple(device for device in devices if not conditions.get(device.id, _SOUND).absent)
 
-    def stamp(self) -> tuple[int, int] | None:
-        """Return a value that differs when the file was replaced."""
-        try:
-            stat = self._file.stat()
-        except FileNotFoundError:
-            return None
-        return stat.st_mtime_ns, stat.st_ino
+    def faults(self) -> Mapping[str, tuple[Fault, ...]]:
+        """Return the faults that stand, by source; a source without any is not in it. Raises HardwareError."""
+        return {source: tuple(each.fault for each in placed) for source, placed in self.state().faults.items()}
+
+    async def set_faults(self, source: str, faults: Iterable[Fault]) -> None:
+        """Make exactly these faults of ``source`` stand; those of other sources stay. One write, if any is new.
+
+        A fault that stood already goes on; one that is left out is repaired. Raises HardwareError.
+        """
+        await self._change_faults(source, lambda _: faults)
+
+    def conditions(self) -> Mapping[str, Condition]:
+        """Return the condition of every device that is not as it should be. Raises HardwareError."""
+        return self._noticed(self._memory.glance())
+
+    def condition(self, device: str) -> Condition:
+        """Return the condition of one device that can be reached. Raises DeviceLost, HardwareError."""
+        conditions = self.conditions()
+        self._refuse_gone(device, conditions)
+        return conditions.get(device, _SOUND)
+
+    async def until(self, holds: Callable[[], bool], seconds: float | None = None) -> None:
+        """Return as soon as ``holds``, which may depend on ``conditions``, or after so many seconds."""
+        loop = asyncio.get_running_loop()
+        end = math.inf if seconds is None else loop.time() + seconds
+        async with aclosing(follow(self.changed, until=lambda: min(loop.time() + POLL, end))) as wakes:
+            async for _ in wakes:
+                if holds() or loop.time() >= end:
+                    return
 
     async def put(self, step: Step, claim: str) -> None:
-        """Make the step's settings hold for the claim. Raises DeviceLost."""
+        """Make the step's settings hold for the claim. Raises DeviceLost, HardwareError."""
         if self.machine.step_seconds:
             await asyncio.sleep(self.machine.step_seconds)
-        async with self._changing() as state:
-            if step.device not in self._ids or step.device in state.absent:
-                raise DeviceLost(f"device {step.device} is gone")
+        async with self._memory.changing() as state:
+            self._refuse_gone(step.device, self._noticed(state))
             claims = {**state.settings.get(step.device, {}), claim: step.settings}
-            self._replace(state, msgspec.structs.replace(state, settings={**state.settings, step.device: claims}))
+            new = msgspec.structs.replace(state, settings={**state.settings, step.device: claims})
+            self._memory.replace(state, new)
 
     async def drop(self, device: str, claim: str) -> None:
-        """Take back what holds on the device for the claim, if there is any."""
-        async with self._changing() as state:
+        """Take back what holds on the device for the claim, if there is any. Raises HardwareError."""
+        async with self._memory.changing() as state:
             claims = {uid: given for uid, given in state.settings.get(device, {}).items() if uid != claim}
             settings = {name: given for name, given in state.settings.items() if name != device}
             if claims:
                 settings[device] = claims
-            self._replace(state, msgspec.structs.replace(state, settings=settings))
+            self._memory.replace(state, msgspec.structs.replace(state, settings=settings))
 
     async def take_out(self, device: str) -> None:
-        """Remove a device, as if it fell off the bus; what was set on it is gone."""
-        async with self._changing() as state:
-            settings = {name: given for name, given in state.settings.items() if name != device}
-            absent = tuple(sorted({*state.absent, device}))
-            self._replace(state, msgspec.structs.replace(state, settings=settings, absent=absent))
+        """Remove a device by hand; what was set on it is gone."""
+        await self._change_faults(_HAND, lambda stood: (*stood, Fault(device=device, kind="unplugged")))
 
     async def put_back(self, device: str) -> None:
-        """Put a device in again."""
-        async with self._changing() as state:
-            absent = tuple(name for name in state.absent if name != device)
-            self._replace(state, msgspec.structs.replace(state, absent=absent))
+        """Put a device in again that was removed by hand."""
+        await self._change_faults(_HAND, lambda stood: [fault for fault in stood if fault.device != device])
 
-    @asynccontextmanager
-    async def _changing(self) -> AsyncIterator[MachineState]:
-        """Give the state while nobody else, in any process, changes it. Raises HardwareError."""
-        try:
-            async with self._lock.hold(_LOCK_TIMEOUT):
-                yield self.state()
-        except (OSError, ClaimError, TimeoutError) as error:
-            raise HardwareError(f"the simulated machine cannot be changed ({self._file}): {error}") from error
+    async def _change_faults(self, source: str, change: Callable[[Iterable[Fault]], Iterable[Fault]]) -> None:
+        """Replace the faults of a source by what ``change`` makes of them."""
+        async with self._memory.changing() as state:
+            stood = {each.fault: each for each in state.faults.get(source, ())}
+            wanted, now = dict.fromkeys(change(stood)), time.time()
+            placed = tuple(stood.get(fault) or PlacedFault(fault=fault, since=now) for fault in wanted)
+            others = {name: given for name, given in state.faults.items() if name != source}
+            self._memory.replace(state, self._with(state, {**others, source: placed} if placed else others))
+        self.conditions()
 
-    def _replace(self, old: MachineState, new: MachineState) -> None:
-        """Write the file if anything is new. Everybody reads it anew each time, so no one needs telling."""
-        if new != old:
-            write_atomically(self._file, msgspec.json.encode(new), sync=False)
+    def _noticed(self, state: MachineState) -> Mapping[str, Condition]:
+        """Return the conditions in a state that was read now, and tell whoever waits for others."""
+        if state.faults is not self._faults and state.faults != self._faults:
+            self._faults, self._conditions = state.faults, conditions_of(self.machine, _all(state.faults))
+            self.changed.set(self.changed.value + 1)
+        return self._conditions
 
+    def _refuse_gone(self, device: str, conditions: Mapping[str, Condition]) -> None:
+        if device not in self._ids:
+            raise DeviceLost(f"device {device} is gone: this machine never had it")
+        if reason := conditions.get(device, _SOUND).gone:
+            raise DeviceLost(f"device {device} is gone: {reason}")
 
-class SimulatedHardware:
-    """The devices of one kind in a simulated machine: an implementation of ``Hardware``."""
-
-    def __init__(self, machine: SimulatedMachine, kind: Kind, period: float) -> None:
-        """Look every ``period`` seconds, and when the machine's file has changed."""
-        self._machine = machine
-        self._kind: Kind = kind
-        self._period = period
-
-    @property
-    def kind(self) -> Kind:
-        """The kind of all its devices."""
-        return self._kind
-
-    async def watch(self) -> AsyncIterator[Looked]:
-        """Yield a look at once, then another each period and when the machine has changed."""
-        while True:
-            stamp = self._machine.stamp()
-            yield Looked(at=time.time(), devices=self._machine.present(self._kind))
-            await self._until_changed(stamp)
-
-    async def apply(self, step: Step, claim: str) -> None:
-        """Make the settings hold for the claim of that UID; a repeated call changes nothing."""
-        unknown = sorted(step.settings.keys() - _KNOWN[self._kind])
-        if unknown:
-            known = ", ".join(sorted(_KNOWN[self._kind]))
-            raise NotSupported(f"a simulated {self._kind} cannot set {', '.join(unknown)}; it can set {known}")
-        await self._machine.put(step, claim)
-
-    async def undo(self, step: Step, claim: str) -> None:
-        """Take back what ``apply`` made for that claim, in this process or another."""
-        await self._machine.drop(step.device, claim)
-
-    async def _until_changed(self, stamp: tuple[int, int] | None) -> None:
-        """Return after a period, or earlier when the file is another one than at ``stamp``."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + self._period
-        while (left := end - loop.time()) > 0 and self._machine.stamp() == stamp:  # noqa: ASYNC110 - other processes write it
-            await asyncio.sleep(min(_POLL, left))
+    def _with(self, state: MachineState, faults: dict[str, tuple[PlacedFault, ...]]) -> MachineState:
+        """Return the state with these faults; a device that is out of the machine loses what was set on it."""
+        conditions = conditions_of(self.machine, _all(faults))
+        kept = {name: given for name, given in state.settings.items() if not conditions.get(name, _SOUND).absent}
+        return msgspec.structs.replace(state, faults=faults, settings=kept)
 
 
-def state_files(folder: Path) -> tuple[Path, ...]:
-    """Return the files of a machine whose state is in ``folder``; others there belong to somebody else."""
-    return folder / _FILE, *sorted(folder.glob(f".{_FILE}.*"))  # its lock, and what a killed process was writing
+def _all(faults: Mapping[str, tuple[PlacedFault, ...]]) -> list[PlacedFault]:
+    return [each for placed in faults.values() for each in placed]
 
 
 @asynccontextmanager

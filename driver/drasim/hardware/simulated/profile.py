@@ -107,6 +107,11 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     nics: tuple[Nic, ...]
     step_seconds: float = 0.0
 
+    @property
+    def devices(self) -> tuple[Gpu | Nic, ...]:
+        """All of them, GPUs first."""
+        return *self.gpus, *self.nics
+
 
 def load_profile(name: str) -> Profile:
     """Return a shipped profile by name, or the one in the file of that path. Raises ConfigError."""

@@ -8,6 +8,7 @@ record of another boot keeps its promise (who holds which device); what was made
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 import msgspec
 
@@ -18,12 +19,23 @@ from dra_plugin.errors import ClaimError
 from dra_plugin.latest import Latest
 from dra_plugin.locks import DeviceLocks, FileLock
 from dra_plugin.plugin import PreparedDevice
-from drasim.devices import Published
 from drasim.edits import cdi_id, claim_devices, claim_kind, static_devices, static_kind
-from drasim.hardware import DeviceLost, Hardware, HardwareError, NotSupported, Setting, Step
+from drasim.hardware import DeviceLost, Hardware, HardwareError, NotSupported
 from drasim.planning import Inventory, PlannedDevice, plan_claim
+from drasim.preparer.records import (
+    Holdings,
+    answer,
+    hardware_of,
+    held_device,
+    name_of,
+    names_same,
+    settings_of,
+    steps_of,
+)
 
 __all__ = ["Preparer", "Stores"]
+
+T = TypeVar("T")
 
 PATIENCE = 40.0
 """Seconds to wait for a lock or for hardware that fails: the kubelet gives a call 45."""
@@ -39,7 +51,13 @@ class Stores(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Preparer:
-    """Prepares and unprepares the claims of one driver on this node; implements ``dra_plugin.plugin.Plugin``."""
+    """Prepares and unprepares the claims of one driver on this node; implements ``dra_plugin.plugin.Plugin``.
+
+    Attributes:
+        damaged: why the record of a claim cannot be read, by the claim's UID.
+        prepared: how many claims have a record.
+        held: the hardware identities of all devices in these records, shares and admin access included.
+    """
 
     def __init__(
         self,
@@ -57,13 +75,19 @@ class Preparer:
         self._stores = stores
         self._boot_id = boot_id
         self._patience = patience
+        self._index = Held()
+        self._holdings = Holdings(())
         self.damaged: Latest[Mapping[str, str]] = Latest({})
         self.prepared: Latest[int] = Latest(0)
+        self.held: Latest[frozenset[str]] = Latest(frozenset())
 
     async def prepare(self, claim: Claim) -> tuple[PreparedDevice, ...]:
         """Make the claim's devices ready; for a claim that is prepared already, answer the same."""
         inventory = await self._look()
-        record = await self._promise(claim, inventory)
+        record = await self._finished(claim)
+        if record is None:
+            await self._admit(claim, inventory)
+            record = await self._promise(claim, inventory)
         if record is None:
             await self.unprepare(claim.ref)
             record = await self._promise(claim, inventory)
@@ -72,13 +96,20 @@ class Preparer:
         if record.phase == "STARTED":
             await self._make(record, inventory)
         self._resolve(record, inventory)
-        return _answer(record)
+        return answer(record)
 
     async def unprepare(self, ref: ClaimRef) -> None:
         """Take back everything that was made for the claim, in reverse; an unknown claim is a success."""
-        record = await self._withdraw(ref)
-        if record is not None:
-            await self._unmake(record)
+        dismissed = self._index.records.get(ref.uid)  # as it was seen last: most often it still is
+        while True:
+            await self._dismiss(dismissed)
+            record = await self._withdraw(ref, dismissed)
+            if record is None:
+                break
+            if hardware_of(record) == hardware_of(dismissed):
+                await self._unmake(record)
+                break
+            dismissed = record
 
     async def sweep(self) -> None:
         """Remove claim specs that no record knows (left by a crash), and learn which records are damaged."""
@@ -89,30 +120,58 @@ class Preparer:
             for uid in self._stores.cdi.claims(kind) - held.records.keys() - held.damaged.keys():
                 self._stores.cdi.remove_claim(kind, uid)
 
+    def holders(self, devices: frozenset[str]) -> tuple[Record, ...]:
+        """Return the records, as they were last seen, that hold any of these devices (hardware identities)."""
+        return tuple(record for record in self._index.records.values() if devices.intersection(hardware_of(record)))
+
     # ------------------------------------------------------------------------------------------- under the short lock
+
+    async def _finished(self, claim: Claim) -> Record | None:
+        """Return the record of a claim that is prepared; most claims are new, and that costs no lock to find out."""
+        if not self._stores.checkpoint.has(claim.ref.uid):
+            return None
+        async with self._held() as held:
+            return self._done(claim, held)
+
+    def _done(self, claim: Claim, held: Held) -> Record | None:
+        record = held.records.get(claim.ref.uid)
+        done = record and record.phase == "DONE" and self._made_here(record) and names_same(record, claim)
+        return record if done else None
 
     async def _promise(self, claim: Claim, inventory: Inventory) -> Record | None:
         """Return the claim's record: DONE when nothing is left to make, else STARTED.
 
-        None when a record of this boot says something else and has to be taken back first.
+        None when a record says something else and has to be taken back first.
         """
         async with self._held() as held:
+            if done := self._done(claim, held):
+                return done
             old = held.records.get(claim.ref.uid)
-            if old and self._made_here(old) and old.phase == "DONE" and _same_devices(old, claim):
-                return old
             new = self._record(claim, plan_claim(claim, inventory, held), inventory.pool)
-            if old and self._made_here(old) and _steps(old) and (old.devices, old.made) != (new.devices, new.made):
+            if old and self._outgrown(old, new):
                 return None
             self._write(new)
             return new
 
-    async def _withdraw(self, ref: ClaimRef) -> Record | None:
-        """Return the record whose hardware has to be undone, marked as not done; without any, forget the claim."""
+    def _outgrown(self, old: Record, new: Record) -> bool:
+        """Tell whether the new record does not cover the old one: it lacks a device, or other things were made."""
+        if set(hardware_of(old)) - set(hardware_of(new)):
+            return True
+        made = self._made_here(old) and bool(steps_of(old))
+        return made and (old.devices, old.made) != (new.devices, new.made)
+
+    async def _withdraw(self, ref: ClaimRef, dismissed: Record | None) -> Record | None:
+        """Return the record whose hardware has to be undone, marked as not done; without any, forget the claim.
+
+        A record of other devices than those ``dismissed`` is returned as it is: they have to be dismissed first.
+        """
         async with self._held() as held:
             record = held.records.get(ref.uid)
             if record is None and ref.uid in held.damaged:
                 record = self._suspect(ref, held)
-            if record is None or not (self._made_here(record) and _steps(record)):
+            if record is not None and hardware_of(record) != hardware_of(dismissed):
+                return record
+            if record is None or not (self._made_here(record) and steps_of(record)):
                 self._forget(ref.uid, known=record is not None)
                 return None
             return self._write(msgspec.structs.replace(record, phase="STARTED"))
@@ -130,7 +189,7 @@ class Preparer:
             name=ref.name,
             phase="STARTED",
             boot_id=self._boot_id,
-            devices=tuple(_held_device(inventory.pool, device) for device in free),
+            devices=tuple(held_device(inventory.pool, device) for device in free),
             made={"settings": {device.name: {} for device in free}},
         )
 
@@ -149,7 +208,7 @@ class Preparer:
     def _promised(self, uid: str, pool: str, device: PlannedDevice) -> HeldDevice:
         name = device.published.name
         return msgspec.structs.replace(
-            _held_device(pool, device.published),
+            held_device(pool, device.published),
             requests=device.requests,
             cdi_ids=(cdi_id(self._driver, name, uid if device.settings else None),),
             share_id=device.share_id,
@@ -159,6 +218,7 @@ class Preparer:
     def _write(self, record: Record) -> Record:
         self._stores.lock.changed()
         self._stores.checkpoint.write(record)
+        self._holdings.enter(record.uid, hardware_of(record))
         return record
 
     def _forget(self, uid: str, *, known: bool) -> None:
@@ -167,44 +227,61 @@ class Preparer:
         if known:
             self._stores.lock.changed()
             self._stores.checkpoint.remove(uid)
+            self._holdings.enter(uid, ())
+
+    # ------------------------------------------------------------------------------------------- outside of all locks
+
+    async def _admit(self, claim: Claim, inventory: Inventory) -> None:
+        """Return when the claim may have its devices; what is not there is the plan's to refuse."""
+        names = dict.fromkeys(result.device for result in claim.results if result.pool == inventory.pool)
+        for name in names:
+            if device := inventory.devices.get(name):
+                await self._patiently(name, self._hardware.admit, device.id, claim.ref.uid)
+
+    async def _dismiss(self, record: Record | None) -> None:
+        """Return when the record's devices can be taken from its claim."""
+        if record is not None:
+            names = {device.hardware: device.device for device in record.devices if device.hardware}
+            for hardware, name in names.items():
+                await self._patiently(name, self._hardware.dismiss, hardware, record.uid)
 
     # --------------------------------------------------------------------------- under the locks of the devices alone
 
     async def _make(self, record: Record, inventory: Inventory) -> None:
         """Apply the hardware steps, write the claim's spec, and say so in the record."""
         async with self._owning(record):
-            for step in _steps(record):
-                await self._patiently(record, step, self._hardware.apply)
+            for step in steps_of(record):
+                await self._patiently(name_of(record, step), self._hardware.apply, step, record.uid)
             self._write_claim_spec(record, inventory)
             async with self._held():
                 self._write(msgspec.structs.replace(record, phase="DONE"))
 
     async def _unmake(self, record: Record) -> None:
         async with self._owning(record):
-            for step in reversed(_steps(record)):
-                await self._patiently(record, step, self._hardware.undo)
+            for step in reversed(steps_of(record)):
+                await self._patiently(name_of(record, step), self._hardware.undo, step, record.uid)
             async with self._held():
                 self._forget(record.uid, known=True)
 
     @asynccontextmanager
     async def _owning(self, record: Record) -> AsyncIterator[None]:
         """Hold the record's devices; raises ClaimError when another instance changed the record meanwhile."""
-        async with self._stores.devices.hold({step.device for step in _steps(record)}, self._patience):
+        async with self._stores.devices.hold({step.device for step in steps_of(record)}, self._patience):
             async with self._held() as held:
                 if held.records.get(record.uid) != record:
                     raise ClaimError("another instance of the driver is working on the claim; try again")
             yield
 
-    async def _patiently(self, record: Record, step: Step, act: Callable[[Step, str], Awaitable[None]]) -> None:
-        """Carry out a step; a fault that may pass is tried again until the caller's time is nearly over."""
+    async def _patiently(self, name: str, act: Callable[[T, str], Awaitable[None]], what: T, uid: str) -> None:
+        """Do ``act`` on the device of that name; a fault that may pass is tried again until the time is nearly over."""
         loop = asyncio.get_running_loop()
         deadline, pause = loop.time() + self._patience, 0.1
         while True:
             try:
-                return await act(step, record.uid)
+                return await act(what, uid)
             except HardwareError as error:
                 if isinstance(error, DeviceLost | NotSupported) or loop.time() + pause > deadline:
-                    raise ClaimError(f"device {_name_of(record, step)}: {error}") from error
+                    raise ClaimError(f"device {name}: {error}") from error
             await asyncio.sleep(pause)
             pause = min(2 * pause, 2.0)
 
@@ -221,14 +298,18 @@ class Preparer:
     async def _held(self) -> AsyncIterator[Held]:
         """Hold the short lock and yield what is promised to whom."""
         async with self._stores.lock.hold(self._patience) as unchanged:
-            held = self._tell(self._stores.checkpoint.load(unchanged))
+            held = self._stores.checkpoint.load(unchanged)
+            if held is not self._index:
+                self._holdings = Holdings(held.records.values())  # others wrote, or a write of ours failed
+            self._tell(held)
             yield held
             self._tell(self._stores.checkpoint.load(fresh=True))  # as the body left it
 
-    def _tell(self, held: Held) -> Held:
+    def _tell(self, held: Held) -> None:
+        self._index = held
         self.damaged.set(held.damaged)
         self.prepared.set(len(held.records))
-        return held
+        self.held.set(self._holdings.devices())
 
     def _made_here(self, record: Record) -> bool:
         """Tell whether what was made for the record may still be there: it was made since the last boot."""
@@ -245,54 +326,7 @@ class Preparer:
             raise ClaimError(f"a device of the claim is gone from this node: {', '.join(ids)}")
 
     def _write_claim_spec(self, record: Record, inventory: Inventory) -> None:
-        settings = _settings(record)
+        settings = settings_of(record)
         found = [(inventory.devices[name], settings[name]) for name in settings if name in inventory.devices]
         if found:
             self._stores.cdi.write_claim(claim_kind(self._driver), record.uid, claim_devices(record.uid, found))
-
-
-def _answer(record: Record) -> tuple[PreparedDevice, ...]:
-    return tuple(
-        PreparedDevice(
-            requests=device.requests,
-            pool=device.pool,
-            device=device.device,
-            cdi_ids=device.cdi_ids,
-            share_id=device.share_id,
-        )
-        for device in record.devices
-    )
-
-
-def _held_device(pool: str, device: Published) -> HeldDevice:
-    return HeldDevice(pool=pool, device=device.name, requests=(), cdi_ids=(), hardware=device.id)
-
-
-def _same_devices(record: Record, claim: Claim) -> bool:
-    """Tell whether the record promises what the claim's allocation names now."""
-    promised = {
-        (device.pool, device.device, device.share_id, request)
-        for device in record.devices
-        for request in device.requests
-    }
-    return promised == {(result.pool, result.device, result.share_id, result.request) for result in claim.results}
-
-
-def _settings(record: Record) -> dict[str, dict[str, Setting]]:
-    """Return the settings that a record asks for, by device name."""
-    settings: dict[str, dict[str, Setting]] = record.made.get("settings", {})
-    return settings
-
-
-def _steps(record: Record) -> tuple[Step, ...]:
-    """Return the hardware steps of a record: everything that has to be undone follows from the record alone."""
-    settings = _settings(record)
-    return tuple(
-        Step(device=device.hardware, settings=settings[device.device])
-        for device in record.devices
-        if device.device in settings
-    )
-
-
-def _name_of(record: Record, step: Step) -> str:
-    return next((device.device for device in record.devices if device.hardware == step.device), step.device)

@@ -1,4 +1,4 @@
-"""What users would not hear of otherwise, as Events: a failed Unprepare keeps a Pod in Terminating, silently."""
+"""A failed Unprepare keeps a Pod in Terminating, silently: an Event says so."""
 
 from collections.abc import Mapping
 
@@ -7,6 +7,7 @@ from dra_plugin.events import Events
 from dra_plugin.latest import Latest, follow
 from dra_plugin.observe import CallDone, ClaimFailed, Observation
 from dra_plugin.resources import ObjectReference
+from drasim.notices.references import node_reference
 
 __all__ = ["FAILED_UNPREPARE", "Notices"]
 
@@ -46,7 +47,7 @@ class Notices:
         note = f"{failure.driver} on {self._node_name}: {failure.error}"
         claim = f"claim {failure.namespace}/{failure.name} cannot be unprepared: "
         await self._events.emit(_claim(failure), reason=FAILED_UNPREPARE, note=note)
-        await self._events.emit(_node(self._node_name), reason=FAILED_UNPREPARE, note=claim + note)
+        await self._events.emit(node_reference(self._node_name), reason=FAILED_UNPREPARE, note=claim + note)
 
 
 def _claim(failure: ClaimFailed) -> ObjectReference:
@@ -57,8 +58,3 @@ def _claim(failure: ClaimFailed) -> ObjectReference:
         name=failure.name,
         uid=failure.uid,
     )
-
-
-def _node(name: str) -> ObjectReference:
-    """Refer to the Node as the kubelet does: by name and name as UID, so that `kubectl describe node` shows it."""
-    return ObjectReference(api_version="v1", kind="Node", name=name, uid=name)

@@ -1,0 +1,182 @@
+"""The command: what is asked for, how often, and in which form it is printed."""
+
+import asyncio
+import enum
+import os
+import shutil
+import sys
+import time
+from contextlib import aclosing, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from dra_plugin.cluster import Cluster
+from dra_plugin.kube import KubeCluster
+from dra_plugin.latest import follow
+from drasim.cli.config import ConfigFile, Settings
+from drasim.cli.node import credentials_for
+from drasim.cli.options import expanded
+from drasim.cli.output import configured
+from drasim.cli.status.notes import notes, summary
+from drasim.cli.status.objects import Snapshot
+from drasim.cli.status.reading import Current, Wanted, current, read
+from drasim.cli.status.table import table
+from drasim.cli.status.view import DeviceRow, Scope, concerns, view
+from drasim.config import Config
+from drasim.devices import pool_name
+from drasim.driver import driver_name
+from drasim.hardware import Kind
+
+__all__ = ["Asked", "Form", "Frame", "Printer", "frame_of", "show_on", "show_once", "status"]
+
+KINDS: tuple[Kind, ...] = ("gpu", "nic")
+WIDTH = 120
+"""Characters of a line where there is no terminal that says otherwise."""
+
+_CLEAR = "\x1b[H\x1b[2J"
+_CALM = 0.1  # seconds in which changes are gathered: slices of many devices change one after the other
+_TICK = 1.0  # seconds after which a terminal is drawn again, for the ages
+
+
+class Form(enum.StrEnum):
+    """Forms of output."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command line asks for."""
+
+    wanted: Wanted
+    scope: Scope
+    everything: bool = False
+    form: Form = Form.TABLE
+
+
+class Frame(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What is shown at one time: the devices, how many others there are, and what else is to be said."""
+
+    devices: tuple[DeviceRow, ...]
+    others: int
+    notes: tuple[str, ...]
+
+
+class Api(msgspec.Struct, frozen=True, kw_only=True):
+    """How to reach the API server, and what the drivers are called there."""
+
+    kubeconfig: Annotated[Path | None, typer.Option(metavar="FILE", help="How to reach the API server.")] = None
+    config: ConfigFile = None
+    settings: Settings = None
+
+    @property
+    def used(self) -> Config:
+        """The configuration. Raises ConfigError."""
+        path = [f"kubeconfig={self.kubeconfig.absolute()}"] if self.kubeconfig else []
+        return configured(self.config, [*(self.settings or ()), *path])
+
+
+@expanded
+def status(
+    api: Api,
+    node: Annotated[str, typer.Option(metavar="NAME", help="Only devices of this Node.")] = "",
+    everything: Annotated[bool, typer.Option("--all", "-A", help="Also devices that are well and unused.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again whenever it changes.")] = False,
+    output: Annotated[Form, typer.Option("--output", "-o", help="Form of the output.")] = Form.TABLE,
+) -> None:
+    """Show devices that have problems or are in use.
+
+    Health, problems, taints, rules, claims and Pods: all of it is read from the API server, and what may not be read
+    is said. With --watch, JSON is one document a line.
+    """
+    used = api.used
+    asked = _asked(used, node, everything=everything, form=output)
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_show(used, asked, watch=watch))
+
+
+def frame_of(snapshot: Snapshot, asked: Asked) -> Frame:
+    """Return what to show of a snapshot."""
+    rows = view(snapshot, asked.scope)
+    shown = rows if asked.everything else tuple(row for row in rows if concerns(row))
+    said = tuple(notes(snapshot, rows, asked.scope))
+    return Frame(devices=shown, others=len(rows) - len(shown), notes=said)
+
+
+async def show_once(cluster: Cluster, asked: Asked, printer: "Printer") -> None:
+    """Print what is so now. Raises Retryable when the API server does not answer."""
+    printer.show(frame_of(await read(cluster, asked.wanted), asked))
+
+
+async def show_on(cluster: Cluster, asked: Asked, printer: "Printer") -> None:
+    """Print what is so whenever it changes, until cancelled."""
+    loop = asyncio.get_running_loop()
+    async with current(cluster, asked.wanted) as now:
+        changes = follow(*now.changes, until=lambda: loop.time() + _TICK if printer.redraws else None)
+        async with aclosing(changes):
+            async for _ in changes:
+                await _show_known(now, asked, printer)
+
+
+class Printer:
+    """Prints frames: a terminal is drawn over, everything else gets what differs from the last one, below it."""
+
+    def __init__(self, form: Form, *, redraws: bool = False, following: bool = False) -> None:
+        """Print in that form. ``redraws``: over the last one; ``following``: one of many."""
+        self.redraws = redraws
+        self._form, self._following = form, following
+        self._last: Frame | None = None
+
+    def show(self, frame: Frame) -> None:
+        """Print the frame, unless it says what the last one said and nobody looks at its ages."""
+        if frame == self._last and not self.redraws:
+            return
+        text = self._json(frame) if self._form is Form.JSON else self._table(frame)
+        again = "\n" if self._last and self._form is Form.TABLE and not self.redraws else ""
+        typer.echo(f"{_CLEAR if self.redraws else again}{text}", color=self.redraws or None)
+        self._last = frame
+
+    def _json(self, frame: Frame) -> str:
+        at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        document: dict[str, Any] = {"at": at, **msgspec.to_builtins(frame)}
+        encoded = msgspec.json.encode(document)
+        return (encoded if self._following else msgspec.json.format(encoded, indent=2)).decode()
+
+    def _table(self, frame: Frame) -> str:
+        """Return the table and what is to be said below it; on a terminal, as much of it as fits."""
+        size = shutil.get_terminal_size((WIDTH, 0))
+        terminal = sys.stdout.isatty()
+        rows = table(frame.devices, time.time(), size.columns if terminal else WIDTH, color=terminal)
+        last = summary(len(frame.devices), len(frame.devices) + frame.others)
+        lines = [*(rows if frame.devices else ()), *frame.notes, last]
+        room = size.lines - 1 if self.redraws else 0
+        if 1 < room < len(lines):
+            lines = [*lines[: room - 1], f"... {len(lines) - room + 1} more lines"]
+        return "\n".join(lines)
+
+
+def _asked(config: Config, node: str, *, everything: bool, form: Form) -> Asked:
+    drivers = tuple(driver_name(kind, config) for kind in KINDS)
+    pools = frozenset(pool_name(node, kind) for kind in KINDS) if node else None
+    wanted = Wanted(
+        drivers=drivers, node=node, controller=config.controller.name, namespace=config.controller.namespace
+    )
+    return Asked(wanted=wanted, scope=Scope(drivers=drivers, pools=pools), everything=everything, form=form)
+
+
+async def _show_known(now: Current, asked: Asked, printer: Printer) -> None:
+    """Print what is known, once there is something; then leave others time to change more."""
+    if now.known:
+        printer.show(frame_of(await now.snapshot(), asked))
+        await asyncio.sleep(_CALM)
+
+
+async def _show(config: Config, asked: Asked, *, watch: bool) -> None:
+    redraws = watch and asked.form is Form.TABLE and sys.stdout.isatty()
+    printer = Printer(asked.form, redraws=redraws, following=watch)
+    async with KubeCluster(credentials_for(config, os.environ)) as cluster:
+        await (show_on if watch else show_once)(cluster, asked, printer)

@@ -1,0 +1,78 @@
+"""What a table of devices cannot say: why something happens or does not, and what is not known. Pure."""
+
+from collections.abc import Iterable, Iterator
+
+from drasim.cli.status.objects import Slice, Snapshot
+from drasim.cli.status.view import DeviceRow, Scope
+from drasim.controller.status import BudgetUse, ControllerStatus
+
+__all__ = ["notes", "summary"]
+
+
+def notes(snapshot: Snapshot, rows: Iterable[DeviceRow], scope: Scope) -> Iterator[str]:
+    """Yield lines for people: what could not be read, what is odd about pools and devices, what the controller says."""
+    yield from (f"not read: {text}" for text in snapshot.unread)
+    yield from _pools(snapshot.slices, scope)
+    yield from _untainted(rows)
+    if snapshot.controller:
+        yield from _controller(snapshot.controller)
+    yield from _reasons(rows)
+
+
+def summary(shown: int, known: int) -> str:
+    """Return how many devices there are, and why not all of them are shown."""
+    devices = f"{known} device" if known == 1 else f"{known} devices"
+    if not known:
+        return "No device is published, and no claim holds one."
+    if shown == known:
+        return f"{devices}."
+    return f"{shown} of {devices} shown: those with problems or in use (all of them: --all)."
+
+
+def _pools(slices: tuple[Slice, ...], scope: Scope) -> Iterator[str]:
+    """Yield the pools of which slices are missing: their devices are not allocated."""
+    if scope.pools is not None and not slices:
+        names = " or ".join(sorted(scope.pools))
+        yield f"no slice of {names} is published: is that the Node, and does the driver run there?"
+    pools: dict[tuple[str, str], list[Slice]] = {}
+    for each in slices:
+        if scope.has(each.spec.driver, each.spec.pool.name):
+            pools.setdefault((each.spec.driver, each.spec.pool.name), []).append(each)
+    for (driver, name), parts in sorted(pools.items()):
+        newest = max((each.spec.pool for each in parts), key=lambda pool: pool.generation)
+        found = sum(each.spec.pool.generation == newest.generation for each in parts)
+        if found < newest.resource_slice_count:
+            yield f"pool {name} of {driver}: {found} of {newest.resource_slice_count} slices are published"
+
+
+def _untainted(rows: Iterable[DeviceRow]) -> Iterator[str]:
+    for row in rows:
+        if row.health in ("Unhealthy", "Unknown") and not row.problems:
+            yield (
+                f"{_named(row)}: {row.health} without a taint; the server drops taints (feature gate DRADeviceTaints), "
+                "the device is left out of its slice as soon as no claim holds it"
+            )
+
+
+def _controller(status: ControllerStatus) -> Iterator[str]:
+    yield from (f"controller: {problem}" for problem in status.problems)
+    if not status.rules_api:
+        yield "controller: the server serves no DeviceTaintRules, so no Pod is evicted; sick devices are isolated"
+    if status.dry_run:
+        yield "controller: dry run, no rule is made"
+    yield from (_budget(each) for each in status.budgets if each.held)
+    if status.omitted:
+        yield f"controller: {status.omitted} more devices that its status does not list"
+
+
+def _budget(use: BudgetUse) -> str:
+    where = f"{use.scope} {use.name}".rstrip()
+    return f"budget of {where}: {use.used} of {use.limit} devices under eviction, {use.held} held back"
+
+
+def _reasons(rows: Iterable[DeviceRow]) -> Iterator[str]:
+    yield from (f"{_named(row)}: {row.controller.reason}" for row in rows if row.controller and row.controller.reason)
+
+
+def _named(row: DeviceRow) -> str:
+    return f"{row.node or row.pool} {row.device}"

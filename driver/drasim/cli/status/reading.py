@@ -1,0 +1,201 @@
+"""The reading of the API: once, or kept current. What may not be read, or is not served, is said and left out."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import msgspec
+
+from dra_plugin.capabilities import served
+from dra_plugin.claims import RESOURCE_CLAIM
+from dra_plugin.cluster import EVERYTHING, Cluster, HasMetadata, Selector
+from dra_plugin.errors import ClusterError, Rejected
+from dra_plugin.latest import Latest
+from dra_plugin.mirror import Mirror
+from dra_plugin.resources import (
+    CONFIG_MAP,
+    DEVICE_TAINT_RULE,
+    DEVICE_TAINT_RULES,
+    POD,
+    ConfigMap,
+    DeviceTaintRule,
+    Kind,
+)
+from drasim.cli.status.objects import SLICE, Snapshot, groups_of
+from drasim.controller.status import STATUS_KEY, ControllerStatus, decode_status, status_name
+
+__all__ = ["Current", "Wanted", "current", "read"]
+
+T = TypeVar("T", bound=HasMetadata)
+_Found = Mapping[str, tuple[Any, ...]]
+
+_NO_RULES = "DeviceTaintRules: the server serves none (feature gate DRADeviceTaintRules)"
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be read.
+
+    Attributes:
+        drivers: names of the drivers.
+        node: the one Node whose devices are asked for; empty for all.
+        controller: name of the controller (``controller.name``).
+        namespace: where the controller is; empty where nobody says: everywhere.
+    """
+
+    drivers: tuple[str, ...]
+    node: str = ""
+    controller: str
+    namespace: str = ""
+
+
+class _Source(msgspec.Struct, frozen=True):
+    """One thing to read: what it is called, its kind, and which of it."""
+
+    title: str
+    kind: Kind[Any]
+    selector: Selector = EVERYTHING
+
+
+async def read(cluster: Cluster, wanted: Wanted) -> Snapshot:
+    """Return what the API server says now. Raises Retryable when it does not answer."""
+    sources, unread = await _sources(cluster, wanted)
+    found: dict[str, tuple[Any, ...]] = {}
+    async with _bare(), asyncio.TaskGroup() as group:
+        for source in sources:
+            group.create_task(_list(cluster, source, found, unread))
+    return await _with_members(cluster, _snapshot(found, unread), wanted)
+
+
+class Current:
+    """What the API server says, while ``current`` keeps it so.
+
+    Attributes:
+        changes: what to follow; the snapshot may be another whenever one of them changes.
+    """
+
+    def __init__(self, cluster: Cluster, wanted: Wanted, sources: Iterable[_Source], unread: list[str]) -> None:
+        """Made by ``current``; ``unread`` says what was found out before."""
+        self._cluster, self._wanted, self._unread = cluster, wanted, unread
+        self.mirrors = {each.title: Mirror(cluster, each.kind, each.selector) for each in sources}
+        each = self.mirrors.values()
+        self.changes: tuple[Latest[Any], ...] = tuple(
+            latest for mirror in each for latest in (mirror.objects, mirror.error, mirror.synced)
+        )
+        self._claims: object = None
+        self._members: Mapping[tuple[str, str], tuple[str, ...]] = {}
+
+    @property
+    def known(self) -> bool:
+        """Whether everything was read, or is known to be out of reach."""
+        return all(mirror.synced.value or mirror.error.value for mirror in self.mirrors.values())
+
+    async def snapshot(self) -> Snapshot:
+        """Return what is known now. Pods of PodGroups are asked for when claims have changed."""
+        errors = [f"{title}: {mirror.error.value}" for title, mirror in self.mirrors.items() if mirror.error.value]
+        found = {title: tuple(mirror.objects.value.values()) for title, mirror in self.mirrors.items()}
+        snapshot = _snapshot(found, [*self._unread, *errors])
+        claims = self.mirrors["ResourceClaims"].objects.value
+        if claims is not self._claims:
+            self._claims = claims
+            self._members = (await _with_members(self._cluster, snapshot, self._wanted)).members
+        return msgspec.structs.replace(snapshot, members=self._members)
+
+
+@asynccontextmanager
+async def current(cluster: Cluster, wanted: Wanted) -> AsyncIterator[Current]:
+    """Keep reading while the body runs; an API server that goes away is said in the snapshot and waited for."""
+    sources, unread = await _sources(cluster, wanted)
+    now = Current(cluster, wanted, sources, unread)
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(mirror.run(), name=title) for title, mirror in now.mirrors.items()]
+        try:
+            yield now
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+async def _sources(cluster: Cluster, wanted: Wanted) -> tuple[tuple[_Source, ...], list[str]]:
+    """Return what to read, and what is known to be missing."""
+    node = {"spec.nodeName": wanted.node} if wanted.node else {}
+    named = Selector(namespace=wanted.namespace or None, fields={"metadata.name": status_name(wanted.controller)})
+    sources = [
+        *(
+            _Source(f"ResourceSlices of {each}", SLICE, Selector(fields={"spec.driver": each, **node}))
+            for each in wanted.drivers
+        ),
+        _Source("ResourceClaims", RESOURCE_CLAIM),
+        _Source("ConfigMap of the controller", CONFIG_MAP, named),
+    ]
+    rules, missing = await _rules(cluster)
+    return (*sources, *((_Source("DeviceTaintRules", rules),) if rules else ())), [missing] if missing else []
+
+
+async def _rules(cluster: Cluster) -> tuple[Kind[DeviceTaintRule] | None, str]:
+    """Return the version in which rules are served; without one, what to say of it.
+
+    A server that cannot be asked is taken for a new one: reading the rules will say what is the matter.
+    """
+    try:
+        kind = await served(cluster, DEVICE_TAINT_RULES)
+    except ClusterError:
+        return DEVICE_TAINT_RULE, ""
+    return kind, "" if kind else _NO_RULES
+
+
+async def _list(cluster: Cluster, source: _Source, found: dict[str, tuple[Any, ...]], unread: list[str]) -> None:
+    try:
+        found[source.title] = (await cluster.list(source.kind, source.selector)).items
+    except Rejected as error:
+        unread.append(f"{source.title}: {error}")
+
+
+def _snapshot(found: _Found, unread: Iterable[str]) -> Snapshot:
+    controller, misfits = _status(found.get("ConfigMap of the controller", ()))
+    return Snapshot(
+        slices=tuple(each for title, items in found.items() if title.startswith("ResourceSlices") for each in items),
+        rules=tuple(sorted(found.get("DeviceTaintRules", ()), key=lambda rule: rule.metadata.name or "")),
+        claims=found.get("ResourceClaims", ()),
+        controller=controller,
+        unread=tuple(sorted((*unread, *misfits))),
+    )
+
+
+def _status(maps: Iterable[ConfigMap]) -> tuple[ControllerStatus | None, list[str]]:
+    """Return what was written last (two controllers of one name are in two namespaces), and what cannot be read."""
+    found: list[ControllerStatus] = []
+    misfits: list[str] = []
+    for each in maps:
+        try:
+            found.append(decode_status((each.data or {}).get(STATUS_KEY, "")))
+        except msgspec.MsgspecError as error:
+            misfits.append(f"ConfigMap {each.metadata.namespace}/{each.metadata.name}, {STATUS_KEY}: {error}")
+    return max(found, key=lambda status: status.written, default=None), misfits
+
+
+async def _with_members(cluster: Cluster, snapshot: Snapshot, wanted: Wanted) -> Snapshot:
+    """Add the Pods of the PodGroups that claims are reserved for. Without the right to list Pods, the groups do."""
+    groups = groups_of(snapshot.claims, wanted.drivers)
+    members: dict[tuple[str, str], tuple[str, ...]] = {}
+    unread = list(snapshot.unread)
+    for namespace in sorted({namespace for namespace, _ in groups}):
+        try:
+            pods = (await cluster.list(POD, Selector(namespace=namespace))).items
+        except ClusterError as error:
+            unread.append(f"Pods of {namespace}: {error}")
+            continue
+        for pod in pods:
+            key = (namespace, (pod.spec.scheduling_group and pod.spec.scheduling_group.pod_group_name) or "")
+            if key in groups:
+                members[key] = (*members.get(key, ()), pod.metadata.name or "")
+    return msgspec.structs.replace(snapshot, members=members, unread=tuple(unread))
+
+
+@asynccontextmanager
+async def _bare() -> AsyncIterator[None]:
+    """Let the first error out of the group: all of them say that the server is away."""
+    try:
+        yield
+    except* ClusterError as errors:
+        raise errors.exceptions[0] from None
