@@ -13,11 +13,16 @@ from drasim.config import ConfigError
 __all__ = ["execute", "main"]
 
 DONE, FAILED, BAD_INPUT = 0, 1, 2
+INTERRUPTED = 130  # 128 and the number of SIGINT, as shells count
 
 
 def main() -> None:
     """Run the command line of this process."""
-    sys.exit(execute(sys.argv[1:], os.environ))
+    try:
+        code = execute(sys.argv[1:], os.environ)
+    except KeyboardInterrupt:  # before the command could look after it itself
+        code = INTERRUPTED
+    sys.exit(code)
 
 
 def execute(arguments: Sequence[str], env: Mapping[str, str]) -> int:

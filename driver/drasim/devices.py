@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable
 import msgspec
 
 from dra_plugin.resources import Device, DeviceAttribute, DeviceCapacity
-from drasim.hardware import Gpu, Kind, Nic, Pci
+from drasim.hardware import Gpu, Kind, Nic, Pci, device_name
 from drasim.state import NodeState
 
-__all__ = ["STANDARD", "Published", "device_name", "gpu_devices", "nic_devices", "pool_name", "published_devices"]
+__all__ = ["STANDARD", "Published", "gpu_devices", "nic_devices", "pool_name", "published_devices"]
 
 STANDARD = "resource.kubernetes.io"
 """The domain of the attributes that all drivers share (dra-1.37.md section 3.10)."""
@@ -37,11 +37,6 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
         return self.hardware.id
 
 
-def device_name(device: Gpu | Nic) -> str:
-    """Return the name under which a device is published."""
-    return f"{'gpu' if isinstance(device, Gpu) else 'nic'}-{device.index}"
-
-
 def pool_name(node: str, kind: Kind) -> str:
     """Return the name of the node's pool of that kind, at most 253 characters; a longer one is cut and hashed."""
     name = f"{node}-{kind}"
@@ -55,11 +50,14 @@ def published_devices(state: NodeState, held: Collection[str] = ()) -> tuple[Pub
     """Return what is published of the node's devices, in the order of preference.
 
     A device that is gone stays while a claim holds it (``held``: hardware identities), unless another one has taken its
-    place and so its name. What is wrong with a device is not in it: ``pools.marked`` says that.
+    place and so its name; of several that are gone from one place, the last. What is wrong with a device is not in it:
+    ``pools.marked`` says that.
     """
     taken = {device.index for device in state.devices.values()}
-    gone = [device for name, device in state.missing.items() if name in held and device.index not in taken]
-    devices = (*state.devices.values(), *gone)
+    gone = {
+        device.index: device for name, device in state.missing.items() if name in held and device.index not in taken
+    }
+    devices = (*state.devices.values(), *gone.values())
     gpus = gpu_devices(device for device in devices if isinstance(device, Gpu))
     return gpus + nic_devices(device for device in devices if isinstance(device, Nic))
 

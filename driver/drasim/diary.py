@@ -8,7 +8,7 @@ from typing import Any
 from dra_plugin.latest import Latest, follow
 from dra_plugin.observe import CallDone, FieldsDropped, Observation, PoolCorrected, PoolSynced, SliceWritten
 from drasim import logs
-from drasim.devices import device_name
+from drasim.hardware import device_name
 from drasim.problems import Problem, describe, standing
 from drasim.state import NodeState
 
@@ -35,8 +35,10 @@ async def narrate(
         async for now, out, why in turns:
             if why and why != reason:
                 log.warning("what was wrong with devices before is not known", reason=why)
-            if out != left_out:
+            if out - left_out:
                 log.warning("the server keeps no taints: sick devices are left out of the pool", devices=sorted(out))
+            elif left_out - out:
+                log.info("devices that were left out are in the pool again", devices=sorted(left_out - out))
             told, reason, left_out = _tell(driver, told, now), why, out
 
 
@@ -108,6 +110,8 @@ def note(observation: Observation) -> None:
             logs.get(driver=driver).info("slice written", pool=pool, verb=verb, generation=generation)
         case PoolSynced(driver=driver, pool=pool, error=str(error)):
             logs.get(driver=driver).warning("pool not written", pool=pool, error=error)
+        case FieldsDropped(driver=driver, pool=pool, fields=()):
+            logs.get(driver=driver).info("no field is dropped by the server any more", pool=pool)
         case FieldsDropped(driver=driver, pool=pool, fields=fields, gates=gates):
             logs.get(driver=driver).warning("fields dropped by the server", pool=pool, fields=fields, gates=gates)
         case PoolCorrected(driver=driver, pool=pool, problems=corrected):

@@ -164,8 +164,11 @@ class Driver:
         return self.preparer.held.value
 
     async def _read_records(self) -> None:
-        """Read the claims' records until that succeeds: until then nothing can be prepared."""
-        while self._unread.value is not None:
+        """Read the claims' records again and again: another instance, or `drasim release`, changes them too.
+
+        While they cannot be read nothing can be prepared.
+        """
+        while True:
             await asyncio.sleep(self._period)
             self._unread.set(await self._sweep())
 

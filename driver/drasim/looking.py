@@ -4,6 +4,7 @@ What is new is on the disk before anybody hears of it, so that no restart can ta
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from contextlib import aclosing
@@ -12,9 +13,9 @@ import msgspec
 
 from dra_plugin.latest import Latest, follow
 from drasim.config import ProblemsConfig
-from drasim.hardware import Hardware, HardwareError, Observation
+from drasim.hardware import Hardware, HardwareError, Looked
 from drasim.memory import Memory
-from drasim.state import NodeState, fold, forgotten, next_settling, settled
+from drasim.state import NodeState, fold, forgotten, next_settling, settled, unanswered
 
 __all__ = ["Looking"]
 
@@ -57,17 +58,27 @@ class Looking:
         self._know(forgotten(self.state.value, time.time(), held))
 
     async def _look(self, looked: Callable[[], None]) -> None:
+        """Look. Hardware that fails as a whole for longer than a probe may take is devices that do not answer."""
+        loop = asyncio.get_running_loop()
+        patient_until = math.inf
         while True:
             try:
                 async for observation in self._hardware.watch():
+                    patient_until = math.inf
                     self.blind.set(None)
-                    self._know(fold(self._before(observation), observation, self._config))
-                    looked()
+                    self._see(observation, looked)
             except HardwareError as error:
                 self.blind.set(str(error))
+                patient_until = min(patient_until, loop.time() + self._config.silent_after)
+            if loop.time() >= patient_until and self.state.value.looked_at:
+                self._see(unanswered(self.state.value, time.time()), looked)
             await asyncio.sleep(self._look_again)
 
-    def _before(self, observation: Observation) -> NodeState:
+    def _see(self, observation: Looked, looked: Callable[[], None]) -> None:
+        self._know(fold(self._before(observation), observation, self._config))
+        looked()
+
+    def _before(self, observation: Looked) -> NodeState:
         """Return what was known before the look. Looks come in order: if one seems older, the clock was set back."""
         state = self.state.value
         return msgspec.structs.replace(state, looked_at=0.0) if observation.at < state.looked_at else state

@@ -7,6 +7,7 @@ The file is not synced to the disk. It has to survive the process, not the machi
 one nothing is published before the hardware was looked at.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Generic, TypeVar
@@ -16,12 +17,13 @@ import msgspec
 from dra_plugin.files import write_atomically
 from dra_plugin.resources import decode, encode
 from drasim.hardware import Gpu, Kind, Nic
-from drasim.problems import Problem, unseen
+from drasim.problems import Problem, steady
 from drasim.state import NodeState
 
 __all__ = ["Memory"]
 
 T = TypeVar("T", Gpu, Nic)
+_Members = Mapping[str, object]
 
 
 class _Known(msgspec.Struct, Generic[T], frozen=True, kw_only=True, rename={"boot_id": "bootID"}):
@@ -31,6 +33,7 @@ class _Known(msgspec.Struct, Generic[T], frozen=True, kw_only=True, rename={"boo
     devices: dict[str, T] = {}
     missing: dict[str, T] = {}
     problems: dict[str, tuple[Problem, ...]] = {}
+    doubtful: frozenset[str] = frozenset()
 
 
 class Memory:
@@ -40,7 +43,7 @@ class Memory:
         """Keep ``file``; nothing is read or written yet."""
         self._file, self._boot_id = file, boot_id
         self._form: type[_Known[Gpu] | _Known[Nic]] = _Known[Gpu] if kind == "gpu" else _Known[Nic]
-        self._kept: NodeState | None = None
+        self._kept: _Members | None = None
 
     def load(self) -> tuple[NodeState, str | None]:
         """Return what is remembered, and why nothing is when the file cannot be used: it is moved aside then."""
@@ -54,17 +57,10 @@ class Memory:
 
     def keep(self, state: NodeState) -> None:
         """Remember the state; only what is new is written, and looking alone is nothing new. Raises OSError."""
-        kept = self._kept
-        if kept and (kept.devices, kept.missing, kept.problems) == (state.devices, state.missing, state.problems):
-            return
-        known = {
-            "bootID": self._boot_id,
-            "devices": state.devices,
-            "missing": state.missing,
-            "problems": state.problems,
-        }
-        write_atomically(self._file, encode(known), sync=False)
-        self._kept = state
+        known = _members(state)
+        if known != self._kept:
+            write_atomically(self._file, encode({"bootID": self._boot_id, **known}), sync=False)
+            self._kept = known
 
     def _set_aside(self, error: Exception) -> str:
         aside = self._file.with_name(f"{self._file.name}.damaged")
@@ -76,11 +72,21 @@ class Memory:
         return f"{reason}; it is {aside.name} now"
 
 
+def _members(state: NodeState) -> _Members:
+    """Return what the file says of a state, but for the boot. A link that goes up and down is nothing new to it."""
+    return {
+        "devices": state.devices,
+        "missing": state.missing,
+        "problems": {name: steady(each) for name, each in state.problems.items()},
+        "doubtful": sorted(state.doubtful),
+    }
+
+
 def _state(known: _Known[Gpu] | _Known[Nic], boot_id: str) -> NodeState:
     """Return what was known as the state that no look has renewed yet."""
     return NodeState(
         devices=MappingProxyType(dict(known.devices)),
         missing=MappingProxyType(dict(known.missing)),
-        problems=MappingProxyType({name: unseen(each) for name, each in known.problems.items() if each}),
-        doubtful=frozenset(() if known.boot_id == boot_id else known.problems),
+        problems=MappingProxyType({name: steady(each) for name, each in known.problems.items() if each}),
+        doubtful=known.doubtful if known.boot_id == boot_id else frozenset(known.problems),
     )

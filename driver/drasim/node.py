@@ -22,10 +22,9 @@ from dra_plugin.latest import Latest, follow
 from dra_plugin.observe import Observation, PoolSynced
 from drasim import diary, logs
 from drasim.config import Config, show
-from drasim.devices import device_name
 from drasim.driver import Driver
 from drasim.faults import FaultKeeper, Site
-from drasim.hardware import Kind
+from drasim.hardware import Kind, device_name
 from drasim.hardware.simulated import SimulatedHardware, SimulatedMachine, load_profile, machine_of, opened
 from drasim.metrics import Devices, Gauge, Metrics, device_gauges, taints_in
 from drasim.notices import DeviceNotices, Notices, Watched

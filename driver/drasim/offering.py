@@ -15,7 +15,7 @@ from drasim.edits import static_devices, static_kind
 from drasim.hardware import Gpu, Kind, Nic
 from drasim.planning import Inventory
 from drasim.pools import build_pool, left_out, marked
-from drasim.problems import Problem
+from drasim.problems import Problem, standing, steady
 from drasim.state import NodeState
 from drasim.taints import health_of, message_of
 
@@ -23,7 +23,7 @@ __all__ = ["Offer"]
 
 
 class _Mark(msgspec.Struct, frozen=True):
-    """A device, its problems, and what they make of it: in the slice, and in the kubelet's stream."""
+    """A device, what stands on it, and what that makes of it: in the slice, and in the kubelet's stream."""
 
     device: Published
     problems: tuple[Problem, ...]
@@ -56,34 +56,41 @@ class Offer:
         """Offer what ``state`` says, given the hardware that claims hold and whether the server keeps taints.
 
         First to containers, then to Prepare, then to the scheduler. Raises SetupError when the static CDI spec cannot
-        be written; nothing has changed then.
+        be written: devices that came or went are not offered otherwise than before then, but problems are told.
         """
-        there = self._known(state, held).devices.values()
-        self._marked = {each.name: self._mark(each, state.problems.get(each.id, ())) for each in there}
-        self._publish(frozenset() if taints_kept else left_out(there, state.problems, held, self._config.problems))
-        self.health.set(self._report(state))
+        try:
+            self._make(state, held)
+        finally:
+            if inventory := self.inventory.value:
+                self._tell(inventory, state, held, taints_kept=taints_kept)
 
-    def _known(self, state: NodeState, held: frozenset[str]) -> Inventory:
+    def _make(self, state: NodeState, held: frozenset[str]) -> None:
         """Bring CDI spec and inventory up to date with the devices that are there, or gone and still held."""
         devices, stay = self._made_of
-        inventory, gone = self.inventory.value, held & state.missing.keys()
-        if inventory and devices is state.devices and stay == gone:
-            return inventory
+        gone = held & state.missing.keys()
+        if self.inventory.value and devices is state.devices and stay == gone:
+            return
         there = published_devices(state, gone)
         self._cdi.write_static(static_kind(self._driver), static_devices(there))
         pool = pool_name(self._config.node_name, self._kind)
         inventory = Inventory(kind=self._kind, pool=pool, devices={each.name: each for each in there})
         self._made_of = state.devices, gone
         self.inventory.set(inventory)
-        return inventory
+
+    def _tell(self, inventory: Inventory, state: NodeState, held: frozenset[str], *, taints_kept: bool) -> None:
+        """Tell what is wrong with the devices of the inventory."""
+        there = inventory.devices.values()
+        self._marked = {each.name: self._mark(each, state.problems.get(each.id, ())) for each in there}
+        self._publish(frozenset() if taints_kept else left_out(there, state.problems, held, self._config.problems))
+        self.health.set(self._report(state))
 
     def _mark(self, device: Published, problems: tuple[Problem, ...]) -> _Mark:
         """Return what the problems make of the device: while nothing is new the same object, which compares fast."""
-        known, policy = self._marked.get(device.name), self._config.problems
-        if known and known.device is device and known.problems is problems:
+        known, policy, holding = self._marked.get(device.name), self._config.problems, standing(steady(problems))
+        if known and known.device is device and known.problems == holding:
             return known
-        shown = marked(device, problems, self._driver, policy)
-        return _Mark(device, problems, shown, health_of(problems, policy), message_of(problems, policy))
+        shown = marked(device, holding, self._driver, policy)
+        return _Mark(device, holding, shown, health_of(holding, policy), message_of(holding, policy))
 
     def _publish(self, out: frozenset[str]) -> None:
         shown = (mark.shown for name, mark in self._marked.items() if name not in out)

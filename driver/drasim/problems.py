@@ -6,6 +6,7 @@ that flaps is let in less and less often, and one that was repaired soon.
 """
 
 from collections.abc import Iterable
+from typing import Annotated
 
 import msgspec
 
@@ -13,10 +14,22 @@ from drasim.config import ProblemsConfig
 from drasim.config.problems import PROBLEM_KINDS, Effect
 from drasim.hardware import Sign
 
-__all__ = ["Problem", "describe", "effect_of", "lapsed", "lapses", "observed", "standing", "unseen", "worst_first"]
+__all__ = [
+    "Problem",
+    "describe",
+    "effect_of",
+    "lapsed",
+    "lapses",
+    "observed",
+    "standing",
+    "steady",
+    "unseen",
+    "worst_first",
+]
 
 _RANKS = {kind: rank for rank, kind in enumerate(PROBLEM_KINDS)}  # from the worst
 _DOUBLINGS = 32  # more would leave what a float holds, long after clearAfterMost
+_LAST_SECOND = 253_402_300_799  # of the year 9999, which a taint's time can name
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -35,7 +48,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     kind: str
     code: str = ""
     message: str = ""
-    since: int
+    since: Annotated[int, msgspec.Meta(ge=0, le=_LAST_SECOND)]
     gone: float | None = None
     relapses: int = 0
     cleared: float | None = None
@@ -44,6 +57,11 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def standing(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     """Return those that count now."""
     return tuple(problem for problem in problems if problem.cleared is None)
+
+
+def steady(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """Return them without what any look may change, whether it found them: that matters to the next look alone."""
+    return tuple(map(_undated, problems))
 
 
 def effect_of(problem: Problem, config: ProblemsConfig) -> Effect:
@@ -85,7 +103,7 @@ def unseen(known: Iterable[Problem], why: Sign | None = None, since: float = 0.0
     """
     left = {(problem.kind, problem.code): problem for problem in known}
     own = [_seen(left.pop((why.kind, why.code), None), why, int(since))] if why else []
-    return _ordered([*own, *(_undated(problem) for problem in left.values())])
+    return _ordered([*own, *steady(left.values())])
 
 
 def lapsed(problems: tuple[Problem, ...], now: float, config: ProblemsConfig) -> tuple[Problem, ...]:

@@ -7,10 +7,10 @@ from typing import TypeVar
 import msgspec
 
 from drasim.config import ProblemsConfig
-from drasim.hardware import Gpu, Nic, Observation, Sign
+from drasim.hardware import Gpu, Looked, Nic, Sign
 from drasim.problems import Problem, lapsed, lapses, observed, unseen
 
-__all__ = ["REMEMBERED", "NodeState", "fold", "forgotten", "next_settling", "settled"]
+__all__ = ["REMEMBERED", "NodeState", "fold", "forgotten", "next_settling", "settled", "unanswered"]
 
 REMEMBERED = 86_400.0
 """Seconds for which a device that is gone, and that nobody holds, is remembered."""
@@ -42,7 +42,7 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
     doubtful: frozenset[str] = frozenset()
 
 
-def fold(state: NodeState, observation: Observation, config: ProblemsConfig) -> NodeState:
+def fold(state: NodeState, observation: Looked, config: ProblemsConfig) -> NodeState:
     """Return the state after ``observation``. An older look than the last one changes nothing.
 
     What time alone has settled by then is settled first, so that the result does not depend on who looked at the clock.
@@ -64,6 +64,12 @@ def fold(state: NodeState, observation: Observation, config: ProblemsConfig) -> 
         missing=_same(state.missing, missing),
         doubtful=state.doubtful - seen if state.doubtful else state.doubtful,
     )
+
+
+def unanswered(state: NodeState, at: float) -> Looked:
+    """Return the look at ``at`` (Unix time) to which nothing answered: all that was there is silent."""
+    silent = {name: state.looks.get(name, 0.0) for name in state.devices}
+    return Looked(at=at, devices=tuple(state.devices.values()), silent=silent)
 
 
 def settled(state: NodeState, now: float, config: ProblemsConfig) -> NodeState:
@@ -95,7 +101,7 @@ def forgotten(state: NodeState, now: float, held: frozenset[str]) -> NodeState:
     )
 
 
-def _judged(state: NodeState, observation: Observation, name: str, *, present: bool) -> tuple[Problem, ...]:
+def _judged(state: NodeState, observation: Looked, name: str, *, present: bool) -> tuple[Problem, ...]:
     """Return the problems of one device after the look."""
     known = state.problems.get(name, ())
     if not present:
@@ -111,7 +117,7 @@ def _judged(state: NodeState, observation: Observation, name: str, *, present: b
     return observed(known, signs, observation.at)
 
 
-def _last_look(state: NodeState, observation: Observation, name: str) -> float:
+def _last_look(state: NodeState, observation: Looked, name: str) -> float:
     return observation.silent.get(name, state.looks.get(name, 0.0))
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hack.bench import figures, plan, programs, report
+from hack.bench.contestants import SLICE, full_of
 from hack.bench.inside import say
 from hack.bench.plan import Plan
 
@@ -80,8 +81,10 @@ def _run(asked: argparse.Namespace, wanted: Plan) -> int:
     say("building the driver on the Go helper")
     programs.godriver()
     orders = {"node": NODE, "folder": str(programs.BUILD), "plan": plan.as_json(wanted)}
-    programs.machine(wanted.machine)
+    programs.machine(SLICE, full_of(programs.machine(wanted.machine)))
     with cluster(asked.cluster, keep=asked.keep) as kubeconfig:
+        if "faults" in wanted.groups:
+            programs.fault_definition(asked.cluster)
         complete = _measure(asked.cluster, {**orders, "kubeconfig": kubeconfig})
     if SAMPLES.is_file():
         _report(asked, wanted, {"complete": complete, "load_before": load})

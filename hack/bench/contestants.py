@@ -11,8 +11,9 @@ REGISTRY = KUBELET / "plugins_registry"
 PLUGINS = KUBELET / "plugins"
 CDI = Path("/var/run/cdi")
 GPU, NIC = "gpu.dra.example.com", "nic.dra.example.com"
-SMALL, BIG = "dgx", "big"
-"""Machines: 8 GPUs and 8 NICs as shipped; or a GPU for each claim."""
+SMALL, BIG, FULL = "dgx", "big", "full"
+"""Machines: 8 GPUs and 8 NICs as shipped; a GPU for each claim; or as many GPUs as a slice may have."""
+SLICE = 64
 
 
 @dataclass(frozen=True)
@@ -25,11 +26,16 @@ class Contestant:
     pool: str
     flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     registry_flag: str = "--registry={}"
+    node: str = ""
 
     @property
     def driver(self) -> str:
         """Return the name of the driver whose claims are measured."""
         return next(iter(self.drivers))
+
+    def gpus(self, machine: str) -> int:
+        """Return how many GPUs our driver publishes on a machine of a fixed size."""
+        return SLICE if machine == FULL else self.drivers[self.driver]
 
     def start(self, machine: str, registry: Path) -> list[str]:
         """Return the command that starts it for a machine, seen by the kubelet of that registry."""
@@ -47,9 +53,16 @@ def ours(program: Path, node: str, machine: Path) -> Contestant:
         flags={
             SMALL: _set({"simulation.profile": SMALL, "paths.state": str(PLUGINS / "drasim")}),
             BIG: _set({"simulation.profile": str(machine), "paths.state": str(PLUGINS / "drasim-big")}),
+            FULL: _set({"simulation.profile": str(full_of(machine)), "paths.state": str(PLUGINS / "drasim-full")}),
         },
         registry_flag="--set=paths.registry={}",
+        node=node,
     )
+
+
+def full_of(machine: Path) -> Path:
+    """Return where the profile with a full slice lies, beside the other one."""
+    return machine.with_stem("slice")
 
 
 def _set(settings: Mapping[str, str]) -> tuple[str, ...]:

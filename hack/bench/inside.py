@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hack.bench import calling, memory, objects, pods, setup, startup
+from hack.bench import calling, faults, memory, objects, pods, setup, startup
 from hack.bench.api import Api, Watch, from_kubeconfig
 from hack.bench.contestants import REGISTRY, Contestant, contestants
+from hack.bench.figures import OURS
 from hack.bench.instance import Place, started, wait_for
 from hack.bench.plan import Plan, amounts, from_json, order
 from hack.bench.samples import Collected
@@ -21,6 +22,8 @@ from hack.bench.setup import Claims
 
 ALLOCATED = ("calls", "memory")
 """What is measured with claims allocated by hand. They come last: to the scheduler their devices are taken."""
+ALONE = ("faults",)
+"""What only our driver does."""
 
 
 class Run:
@@ -44,7 +47,11 @@ class Run:
 
     def _rounds(self, groups: Sequence[str]) -> None:
         steps = [
-            (number, group, name) for number in range(self._plan.rounds) for group in groups for name in order(number)
+            (number, group, name)
+            for number in range(self._plan.rounds)
+            for group in groups
+            for name in order(number)
+            if name == OURS or group not in ALONE
         ]
         for number, group, name in steps:
             say(f"round {number + 1} of {self._plan.rounds}: {group}: {name}")
@@ -72,6 +79,8 @@ class Run:
                 startup.measure(place, self._pods, contestant, plan.starts, collected)
             case "calls":
                 calling.measure(place, contestant, self._claims[contestant.name], plan, collected)
+            case "faults":
+                faults.measure(place, self._pods, contestant, plan, collected)
             case "pods":
                 pods.measure(place, self._pods, contestant, plan.pods, collected)
             case "memory":
@@ -91,6 +100,7 @@ def execute(orders: Mapping[str, Any]) -> None:
     plan, api = from_json(orders["plan"]), Api(from_kubeconfig(Path(orders["kubeconfig"])))
     with setup.identity(api) as found:
         setup.clear(api)
+        setup.define(api, folder / "devicefaults.json")
         accounts = f"/api/v1/namespaces/{objects.NAMESPACE}/serviceaccounts"
         wait_for(lambda: any(a["metadata"]["name"] == "default" for a in api.get(accounts)["items"]), "ServiceAccount")
         environment = {**os.environ, **found}

@@ -114,11 +114,12 @@ def started(
     try:
         yield Instance(contestant, process, begin, registry, place)
     finally:
-        _end(process)
+        end(process)
         _clean(place, contestant, registry)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a process and wait for that."""
     process.terminate()
     try:
         process.wait(timeout=30)

@@ -1,5 +1,6 @@
 """The API objects that measuring needs: claims allocated by hand, and Pods."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from hack.bench.api import Api, Object
@@ -11,6 +12,14 @@ CLAIMS = f"{RESOURCE}/namespaces/{NAMESPACE}/resourceclaims"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 SLICES = f"{RESOURCE}/resourceslices"
 CLASSES = f"{RESOURCE}/deviceclasses"
+TEMPLATES = f"{RESOURCE}/namespaces/{NAMESPACE}/resourceclaimtemplates"
+RULES = f"{RESOURCE}/devicetaintrules"
+DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
+FAULTS = "/apis/dra.example.com/v1alpha1/devicefaults"
+NODES = "/api/v1/nodes"
+MANY = "bench.example.com/many=yes"
+"""Label of the nodes, and their slices, that are only there to be many."""
+NODE = "node1"
 REQUEST = "device"
 PAUSE = "localhost/pause:test"
 PARAMETERS: Object = {"apiVersion": "dra.example.com/v1alpha1", "kind": "GpuConfig", "powerLimitWatts": 350}
@@ -77,6 +86,63 @@ def pod(name: str, claim_name: str | None = None) -> Object:
         "metadata": {"name": name, "namespace": NAMESPACE},
         "spec": spec,
     }
+
+
+def template(name: str, device_class: str) -> Object:
+    """Return a template of claims for one device."""
+    spec = {"spec": claim(name, device_class)["spec"]}
+    meta = {"name": name, "namespace": NAMESPACE}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": meta, "spec": spec}
+
+
+def deployment(name: str, template_name: str) -> Object:
+    """Return a Deployment of one Pod that does nothing, with a claim made for it."""
+    spec = pod(name)["spec"]
+    spec["containers"][0]["resources"] = {"claims": [{"name": "it"}]}
+    spec["resourceClaims"] = [{"name": "it", "resourceClaimTemplateName": template_name}]
+    labels = {"app": name}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}},
+    }
+
+
+def fault(name: str, device: str, kind: str) -> Object:
+    """Return a DeviceFault of a device on the node that is measured."""
+    spec = {"node": NODE, "device": device, "kind": kind}
+    return {"apiVersion": "dra.example.com/v1alpha1", "kind": "DeviceFault", "metadata": {"name": name}, "spec": spec}
+
+
+def many_labels() -> dict[str, str]:
+    """Return the label of what is only there to be many."""
+    key, _, value = MANY.partition("=")
+    return {key: value}
+
+
+def slice_of(model: Object, node: str) -> Object:
+    """Return a slice like another one, for another node."""
+    spec = model["spec"]
+    pool = {**spec["pool"], "name": f"{node}-{spec['driver'][:3]}"}
+    meta = {"generateName": f"{node}-", "labels": many_labels()}
+    return {**model, "metadata": meta, "spec": {**spec, "nodeName": node, "pool": pool}}
+
+
+def leaves(item: Object | None) -> bool:
+    """Tell whether a Pod is gone or about to be."""
+    return item is None or "deletionTimestamp" in item["metadata"]
+
+
+def tainted(items: Mapping[str, Object], driver: str) -> set[str]:
+    """Return the names of a driver's devices that have a taint."""
+    specs = [item["spec"] for item in items.values() if item["spec"]["driver"] == driver]
+    return {device["name"] for spec in specs for device in spec.get("devices") or () if device.get("taints")}
+
+
+def has_taint(driver: str, device: str, items: Mapping[str, Object]) -> bool:
+    """Tell whether a device has a taint."""
+    return device in tainted(items, driver)
 
 
 def running(item: Object | None) -> bool:

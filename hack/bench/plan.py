@@ -8,6 +8,7 @@ from hack.bench.figures import CONTESTANTS, DEFAULT, GROUPS, OURS
 
 START_SECONDS = 5.5
 POD_SECONDS = 2.2
+FAULTY_SECONDS = 4
 SETUP_SECONDS = 60
 
 
@@ -30,6 +31,12 @@ class Plan:
     limited: int = 40
     """Claims that the Go driver with default limits is measured with: it needs 0.2 s for each."""
 
+    faults: int = 45
+    evictions: int = 5
+    flap_seconds: float = 12
+    nodes: int = 1000
+    """Nodes whose slices the controller knows; in the last round only."""
+
     machine: int = 640
     """GPUs of the machine on which every claim has a device of its own."""
 
@@ -46,9 +53,16 @@ class Plan:
             "memory": self.idle_seconds + self.memory_calls * 0.006 + 2 * START_SECONDS,
             "calls": self._call_seconds(),
         }
-        each = sum(costs[group] for group in self.groups)
+        each = sum(costs[group] for group in self.groups if group in costs)
         slow = self.limited * 0.2 * 4 if "calls" in self.groups else 0
-        return round(SETUP_SECONDS + self.rounds * (each * len(CONTESTANTS) + slow))
+        faults = self._fault_seconds() if "faults" in self.groups else 0
+        return round(SETUP_SECONDS + self.rounds * (each * len(CONTESTANTS) + slow + faults) + self._node_seconds())
+
+    def _fault_seconds(self) -> float:
+        return self.faults * 1.3 + self.evictions * 6 + self.flap_seconds + 4 * FAULTY_SECONDS
+
+    def _node_seconds(self) -> float:
+        return self.nodes * 0.03 + FAULTY_SECONDS if "faults" in self.groups else 0
 
     def _call_seconds(self) -> float:
         calls = 2 * self.many * (self.cycles * 4 + self.busy_cycles * 2) + 4 * self.held
@@ -59,7 +73,8 @@ def quick(groups: Sequence[str] = GROUPS) -> Plan:
     """Return a plan that only shows that everything works."""
     amounts = {"starts": 1, "pods": 1, "cycles": 1, "busy_cycles": 1}
     sizes = {"many": 32, "held": 32, "machine": 64, "memory_calls": 64, "idle_seconds": 2, "limited": 12}
-    return Plan(rounds=1, groups=tuple(groups), **amounts, **sizes)
+    faults = {"faults": 8, "evictions": 1, "flap_seconds": 2, "nodes": 20}
+    return Plan(rounds=1, groups=tuple(groups), **amounts, **sizes, **faults)
 
 
 def changed(plan: Plan, **amounts: Any) -> Plan:  # noqa: ANN401 - any field of a plan
@@ -74,8 +89,12 @@ def order(number: int) -> tuple[str, ...]:
 
 
 def amounts(plan: Plan, number: int, contestant: str) -> Plan:
-    """Return the amounts of one contestant in a round: Go drivers take minutes while many claims are held, so once."""
-    return plan if contestant == OURS or number == 0 else replace(plan, held=0)
+    """Return the amounts of one contestant in a round.
+
+    Go drivers take minutes while many claims are held, so once; so are the slices of many nodes, at the end.
+    """
+    once = plan if number == plan.rounds - 1 else replace(plan, nodes=0)
+    return once if contestant == OURS or number == 0 else replace(once, held=0)
 
 
 def as_json(plan: Plan) -> dict[str, Any]:

@@ -1,12 +1,15 @@
 """The programs that are compared: ours as in its image, and the one on the Go helper."""
 
 import compileall
+import json
 import os
 import shutil
 import subprocess
 import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
+
+import yaml
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BUILD = ROOT / "build" / "bench"
@@ -73,9 +76,20 @@ def godriver() -> Path:
     return program
 
 
-def machine(gpus: int) -> Path:
-    """Write the profile of a machine with at least so many GPUs, and 8 NICs."""
-    path = BUILD / "machine.yaml"
+def fault_definition(cluster: str) -> Path:
+    """Write the chart's CustomResourceDefinition of DeviceFaults as JSON. Returns the file."""
+    path = BUILD / "devicefaults.json"
+    chart, shown = str(ROOT / "charts" / "drasim"), "templates/crd-devicefaults.yaml"
+    command = [str(ROOT / "hack" / "helm"), "template", "drasim", chart, "--show-only", shown]
+    environment = {**os.environ, "DRASIM_CLUSTER": cluster}
+    made = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    path.write_text(json.dumps(yaml.safe_load(made.stdout)))
+    return path
+
+
+def machine(gpus: int, path: Path | None = None) -> Path:
+    """Write the profile of a machine with so many GPUs, and 8 NICs."""
+    path = path or BUILD / "machine.yaml"
     each = 8
     if gpus % each:
         raise ValueError(f"{gpus} GPUs cannot be spread over roots with {each} each")

@@ -1,5 +1,6 @@
 """What has to be there before anything is measured: identity, classes and claims."""
 
+import json
 import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -8,14 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hack.bench import objects
-from hack.bench.api import Api, ApiError, Object
+from hack.bench.api import NOT_FOUND, Api, ApiError, Object
 from hack.bench.contestants import Contestant
+from hack.bench.instance import wait_for
 from hack.bench.load import Ref
 
 ACCOUNT = "drivers"
 SECRETS = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 WRITERS = 8
 CONFLICT = 409
+NOT_YET = (NOT_FOUND, 429)
+"""What the server says of a new kind of objects until it serves them."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,26 @@ def make_claims(api: Api, contestant: Contestant, plain: int, parameters: int) -
         return Claims(list(pool.map(one, range(plain))), list(pool.map(one_with, range(parameters))))
 
 
+def define(api: Api, definition: Path) -> None:
+    """Let the API server know a kind of objects, if its definition is there, and wait until it does."""
+    if definition.exists():
+        _ensure(api, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", json.loads(definition.read_text()))
+        wait_for(lambda: _served(api, objects.FAULTS), "DeviceFaults are served")
+        api.delete(objects.FAULTS)
+
+
+def _served(api: Api, path: str) -> bool:
+    try:
+        api.get(path)
+    except ApiError as error:
+        if error.status not in NOT_YET:
+            raise
+        return False
+    return True
+
+
 def clear(api: Api) -> None:
     """Remove Pods and claims that an interrupted run left behind."""
+    api.delete(objects.DEPLOYMENTS)
     api.delete(objects.PODS, gracePeriodSeconds="0")
     api.delete(objects.CLAIMS)

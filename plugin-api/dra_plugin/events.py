@@ -1,7 +1,7 @@
 """Events: what users should read in ``kubectl describe``, written best effort.
 
-Events are hints, not state: equal ones within a minute are written once, a flood is cut off, and an API server that is
-away loses them.
+Events are hints, not state: equal ones within a minute are written once, a flood about one object is cut off, and an
+API server that is away loses them.
 """
 
 import asyncio
@@ -14,14 +14,16 @@ from dra_plugin.resources import EVENT, Event, ObjectMeta, ObjectReference
 __all__ = ["Events"]
 
 _QUIET = 60.0  # seconds in which an equal Event is not written again
-_BURST = 20  # Events at once ...
+_BURST = 20.0  # Events at once about one object ...
 _REFILL = 5.0  # ... and then one in so many seconds
 _TIMEOUT = 10.0  # seconds for one write
 _NOTE = 1024  # bytes of a note (events.k8s.io/v1)
+_CUT = "…".encode()
 _INSTANCE = 128  # characters of a reporting instance
 _PREFIX = 57  # characters of a generateName that the server keeps, without the dash
 
-_Key = tuple[str, str, str, str, str]
+_Object = tuple[str, str, str]
+_Key = tuple[_Object, str, str]
 
 
 class Events:
@@ -36,8 +38,7 @@ class Events:
         self.dropped = 0
         self._cluster, self._reporter, self._instance = cluster, reporter, instance[:_INSTANCE]
         self._written: dict[_Key, float] = {}
-        self._tokens = float(_BURST)
-        self._counted_at = 0.0
+        self._left: dict[_Object, tuple[float, float]] = {}  # Events that may still be written, and since when
 
     async def emit(self, regarding: ObjectReference, *, reason: str, note: str, warning: bool = True) -> None:
         """Write an Event; returns without one when it is a repetition, comes too fast, or the write fails.
@@ -45,12 +46,13 @@ class Events:
         ``reason`` is one word in CamelCase, ``note`` one line for people (cut at 1 kB). Events of objects without
         namespace go to ``default``.
         """
-        key = (regarding.kind, regarding.namespace or "", regarding.name, reason, note)
+        about = regarding.kind, regarding.namespace or "", regarding.name
+        key = about, reason, note
         if self._is_repetition(key):
             return
-        if not self._take_token() or not await self._write(self._event(regarding, reason, note, warning=warning)):
+        if not self._may_write(about) or not await self._write(self._event(regarding, reason, note, warning=warning)):
             self.dropped += 1
-            del self._written[key]
+            self._written.pop(key, None)
 
     def _is_repetition(self, key: _Key) -> bool:
         now = asyncio.get_running_loop().time()
@@ -59,14 +61,14 @@ class Events:
         self._written.setdefault(key, now)
         return known
 
-    def _take_token(self) -> bool:
+    def _may_write(self, about: _Object) -> bool:
+        """Take one from what is left for the object; what nothing was written about for long has all of it again."""
         now = asyncio.get_running_loop().time()
-        self._tokens = min(float(_BURST), self._tokens + (now - self._counted_at) / _REFILL)
-        self._counted_at = now
-        if self._tokens < 1.0:
-            return False
-        self._tokens -= 1.0
-        return True
+        self._left = {each: left for each, left in self._left.items() if now - left[1] < _BURST * _REFILL}
+        before, since = self._left.get(about, (_BURST, now))
+        left = min(_BURST, before + (now - since) / _REFILL)
+        self._left[about] = (left - 1.0 if left >= 1.0 else left), now
+        return left >= 1.0
 
     async def _write(self, event: Event) -> bool:
         try:
@@ -86,6 +88,14 @@ class Events:
             action=reason,
             reason=reason,
             type="Warning" if warning else "Normal",
-            note=note.encode()[:_NOTE].decode(errors="ignore"),
+            note=_fitting(note),
             regarding=regarding,
         )
+
+
+def _fitting(note: str) -> str:
+    """Return the note, cut where the API would refuse more; that it was cut shows."""
+    data = note.encode()
+    if len(data) > _NOTE:
+        data = data[: _NOTE - len(_CUT)].decode(errors="ignore").encode() + _CUT
+    return data.decode()

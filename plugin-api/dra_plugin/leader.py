@@ -52,6 +52,7 @@ class Election:
 
     Attributes:
         leading: this candidate leads.
+        term: how often this candidate has come to lead; what was known in an earlier term may be out of date.
         holder: the identity of the leader as last seen; empty when there is none.
         error: why the Lease could not be read or written at the last try.
     """
@@ -61,6 +62,7 @@ class Election:
     ) -> None:
         """Stand for the Lease ``namespace/name``; ``identity`` is unique among all processes, earlier ones included."""
         self.leading: Latest[bool] = Latest(False)  # noqa: FBT003 - the value of a Latest
+        self.term = 0
         self.holder: Latest[str] = Latest("")
         self.error: Latest[str | None] = Latest(None)
         self._cluster, self._identity, self._times = cluster, identity, times or Times()
@@ -110,7 +112,9 @@ class Election:
         else:
             self.error.set(None)
             self._until = sent + self._times.renew if ours else 0.0
-            self.leading.set(ours and _now() < self._until)
+            leads = _now() < self._until
+            self.term += leads and not self.leading.value
+            self.leading.set(leads)
         self._ready = _now() + max(patience, self._pause())
 
     async def _try(self) -> bool:

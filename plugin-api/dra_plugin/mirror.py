@@ -61,6 +61,16 @@ class Mirror(Generic[T]):
         """Fold in that this very object (by UID) was deleted; nothing brings it back."""
         self._bury(obj, _FOREVER)
 
+    async def reread(self) -> None:
+        """List everything now, however far the watch is behind. Raises ClusterError."""
+        listing = await self._cluster.list(self._kind, self._selector)
+        for obj in listing.items:
+            self.learn(obj)
+        at, there = int(listing.resource_version), {_uid(obj) for obj in listing.items}
+        for known in tuple(self.objects.value.values()):
+            if _uid(known) not in there and _version(known) <= at:  # what is newer than the list is not gone
+                self._bury(known, at)
+
     async def run(self) -> None:
         """List, then watch; again and again, with back-off, until cancelled."""
         while True:

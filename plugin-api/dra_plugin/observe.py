@@ -64,7 +64,10 @@ class PoolCorrected(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class FieldsDropped(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The server did not keep these fields; ``gates``: the feature gates to switch on, as far as known, for people."""
+    """The server did not keep these fields, or keeps all again when there are none.
+
+    ``gates`` are the feature gates to switch on, as far as known, for people.
+    """
 
     driver: str
     pool: str

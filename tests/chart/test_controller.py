@@ -26,8 +26,18 @@ def pod(objects: list[Object]) -> Object:
 
 def file_of(objects: list[Object]) -> Object:
     """Return the configuration that the processes read."""
-    found: Object = yaml.safe_load(of(objects, "ConfigMap")[0]["data"]["config.yaml"])
-    return found
+    [text] = [found["data"]["config.yaml"] for found in of(objects, "ConfigMap") if "data" in found]
+    read: Object = yaml.safe_load(text)
+    return read
+
+
+def test_what_it_writes_into_goes_with_the_chart(render: Render) -> None:
+    """Lease and status belong to the release, empty, under the names that the controller's role allows."""
+    objects = render()
+    [status], [lease] = of(objects, "ConfigMap", f"{NAME}-status"), of(objects, "Lease", NAME)
+    assert not {"data", "spec"} & (status.keys() | lease.keys())
+    assert {found["metadata"]["namespace"] for found in (status, lease)} == {"drasim-system"}
+    assert not of(render("controller.enabled=false"), "Lease")
 
 
 def test_it_runs_as_nobody(render: Render) -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from drasim.faults import DEVICE_FAULT, DeviceFaultSpec, DeviceFaultStatus
 from drasim.faults.objects import PHASES
-from drasim.hardware.simulated.faults import FAULT_KINDS, ROOT
+from drasim.faults.wanted import seconds_of
+from drasim.hardware.simulated.faults import FAULT_KINDS, ROOT, FaultRefused
 from tests.chart.conftest import Render
 
 Json = dict[str, Any]
@@ -106,12 +107,40 @@ def test_rules_know_the_codes(crd: Json) -> None:
     seconds = {name for name, each in FAULT_KINDS.items() if each.code and each.code.seconds}
     rule = rule_about(crd, "'link-flap'", "self.code.matches")["rule"]
     assert listed(rule) == seconds
-    assert {each.code.form for each in FAULT_KINDS.values() if each.code and each.code.seconds} == set(quoted(rule))
+    (form,) = {each.code.form for each in FAULT_KINDS.values() if each.code and each.code.seconds}
+    assert rule.endswith(time_in("self.code", form, "1ms"))
     xid = FAULT_KINDS["xid"].code
     assert xid is not None
     assert quoted(rule_about(crd, "self.kind != 'xid'")["rule"]) == [xid.form]
     coded = {name for name, each in FAULT_KINDS.items() if each.code}
     assert listed(rule_about(crd, "!has(self.code)", "'xid',")["rule"]) == coded
+
+
+def test_times_are_the_codes(crd: Json) -> None:
+    """What the driver would refuse as a time, the server refuses when the object is created, and says what it takes."""
+    (form,) = {each.code.form for each in FAULT_KINDS.values() if each.code and each.code.seconds}
+    for field, least in (("after", "0s"), ("duration", "1ms")):
+        (rule,) = part(crd, "spec")["properties"][field]["x-kubernetes-validations"]
+        assert rule["rule"] == time_in("self", form, least)
+        with pytest.raises(FaultRefused) as caught:
+            seconds_of(field, "soon")
+        assert rule["message"] == caught.value.problem.partition("; ")[2]
+
+
+def test_the_kinds_are_described(crd: Json) -> None:
+    """`kubectl explain` shows only the first ones of an enum: the description has all, by what they befall."""
+    text = part(crd, "spec")["properties"]["kind"]["description"]
+    for title, devices in (("For GPUs", ("gpu",)), ("for NICs", ("nic",)), ("for both", ("gpu", "nic"))):
+        (found,) = re.findall(f"{title}: ([^;]+);", text)
+        names = {name for name, each in FAULT_KINDS.items() if each.devices == devices and not each.root}
+        assert set(found.split(", ")) == names
+    assert text.endswith("below it: down.")
+
+
+def time_in(text: str, form: str, least: str) -> str:
+    """Return the CEL that says whether a text is a time from ``least`` to 24h."""
+    value = f"duration({text}.matches('[0-9]$') ? {text} + 's' : {text})"
+    return f"{text}.matches('{form}') && {value} >= duration('{least}') && {value} <= duration('24h')"
 
 
 def quoted(rule: str) -> list[str]:

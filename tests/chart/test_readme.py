@@ -93,7 +93,9 @@ def test_the_values_of_the_readme_are_accepted(helm: Helm, tmp_path: Path, value
     file.write_text(yaml.safe_dump(values))
     done = helm("template", "drasim", str(CHART), "--namespace", "n", "--values", str(file), "--kube-version", "1.37.2")
     assert done.returncode == 0, done.stderr
-    [config_map] = [found for found in yaml.safe_load_all(done.stdout) if found and found["kind"] == "ConfigMap"]
+    [config_map] = [
+        found for found in yaml.safe_load_all(done.stdout) if found and found["kind"] == "ConfigMap" and "data" in found
+    ]
     file.write_text(config_map["data"]["config.yaml"])
     config = for_controller(load(file, {"nodeName": "node-a"}))
     assert for_node(config).controller.name == "drasim-controller"

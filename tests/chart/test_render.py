@@ -2,13 +2,15 @@
 
 import json
 import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from dra_plugin.errors import ClaimError
 from drasim import opaque
-from drasim.config import schema
+from drasim.config import ConfigError, ProblemsConfig, for_controller, load, schema
 from drasim.config.problems import PROBLEM_KINDS
 from drasim.hardware import Kind
 from tests.chart.conftest import CHART, Helm, Object, Render, of, rights
@@ -63,7 +65,8 @@ def test_a_state_folder_of_its_own_is_mounted(render: Render) -> None:
 def test_the_configuration_reaches_the_driver(render: Render) -> None:
     """The value `config` is the file, and another one gives other Pods."""
     before, after = render(), render('config.log.level="debug"')
-    files = [yaml.safe_load(of(objects, "ConfigMap")[0]["data"]["config.yaml"]) for objects in (before, after)]
+    maps = [of(objects, "ConfigMap", "drasim")[0] for objects in (before, after)]
+    files = [yaml.safe_load(found["data"]["config.yaml"]) for found in maps]
     assert [file["log"]["level"] for file in files] == ["info", "debug"]
     checksums = [of(o, "DaemonSet")[0]["spec"]["template"]["metadata"]["annotations"] for o in (before, after)]
     assert checksums[0]["checksum/config"] != checksums[1]["checksum/config"]
@@ -75,7 +78,7 @@ def test_own_profiles_are_files(render: Render) -> None:
     objects = render('profiles={"big": {"gpus": 300}}', 'config.simulation.profile="/etc/drasim/profiles/big.yaml"')
     volume = next(v for v in pod(objects)["volumes"] if v["name"] == "config")
     assert {"key": "profile-big.yaml", "path": "profiles/big.yaml"} in volume["configMap"]["items"]
-    assert yaml.safe_load(of(objects, "ConfigMap")[0]["data"]["profile-big.yaml"]) == {"gpus": 300}
+    assert yaml.safe_load(of(objects, "ConfigMap", "drasim")[0]["data"]["profile-big.yaml"]) == {"gpus": 300}
 
 
 def test_probes_follow_the_address(render: Render) -> None:
@@ -161,6 +164,95 @@ def test_bad_values_are_refused(helm: Helm, value: str, complaint: str) -> None:
     done = helm("template", "drasim", str(CHART), "--set-json", value)
     assert done.returncode != 0
     assert complaint in done.stderr
+
+
+POLICIES: list[tuple[dict[str, Any], str]] = [
+    ({"controller": {"evict": [{"problem": "lost", "driver": "gpu.example.com"}]}}, "controller.evict[0].driver"),
+    ({"controller": {"evict": [{"problem": "xid", "driver": "nic.dra.example.com"}]}}, "controller.evict[0].driver"),
+    ({"controller": {"evict": [{"problem": "lost", "codes": ["79"]}]}}, "controller.evict[0].codes[0]"),
+    ({"controller": {"evict": [{"problem": "xid", "codes": ["79", "1000"]}]}}, "controller.evict[0].codes[1]"),
+    ({"controller": {"evict": [{"problem": "xid", "codes": ["x79"]}]}}, "controller.evict[0].codes[0]"),
+    ({"controller": {"evict": [{"problem": "xid", "codes": ["13"]}]}}, "controller.evict[0].codes[0]"),
+    ({"controller": {"evict": [{"problem": "lost"}, {"problem": "thermal"}]}}, "controller.evict[1].problem"),
+    ({"controller": {"evict": [{"problem": "lost"}, {"problem": "lost"}]}}, "controller.evict[1].problem"),
+    (
+        {"controller": {"evict": [{"problem": "lost"}, {"problem": "lost", "driver": "gpu.dra.example.com"}]}},
+        "controller.evict[1].problem",
+    ),
+    (
+        {"controller": {"evict": [{"problem": "xid", "codes": ["79", "48"]}, {"problem": "xid", "codes": ["48"]}]}},
+        "controller.evict[1].problem",
+    ),
+    (
+        {"gpu": {"hardware": "off"}, "controller": {"evict": [{"problem": "xid"}]}},
+        "controller.evict[0].driver",
+    ),
+    (
+        {"problems": {"effects": {"lost": "None"}}, "controller": {"evict": [{"problem": "lost"}]}},
+        "controller.evict[0].problem",
+    ),
+    ({"controller": {"evict": [{"problem": "lost", "after": "25h"}]}}, "controller.evict[0].after"),
+    ({"controller": {"goneAfter": "0s"}}, "controller.goneAfter"),
+    ({"problems": {"clearAfter": 86401}}, "problems.clearAfter"),
+    ({"drain": 100000000}, "drain"),
+    # These are fine: nothing of them is in vain.
+    ({"controller": {"evict": [{"problem": "lost", "after": 0, "recoverAfter": "0s"}]}}, ""),
+    ({"controller": {"evict": [{"problem": "xid", "codes": ["79"]}, {"problem": "xid"}]}}, ""),
+    ({"controller": {"evict": [{"problem": "lost", "driver": "gpu.dra.example.com"}, {"problem": "lost"}]}}, ""),
+    ({"controller": {"evict": [{"problem": "down", "codes": ["pci0000-15"]}]}}, ""),
+    (
+        {
+            "problems": {"effects": {"thermal": "NoSchedule", "xid/13": "NoSchedule"}},
+            "controller": {"evict": [{"problem": "thermal"}, {"problem": "xid", "codes": ["13"]}]},
+        },
+        "",
+    ),
+    (
+        {
+            "problems": {"effects": {"crc-errors": "None", "xid": "None", "xid/79": "NoSchedule"}},
+            "controller": {"evict": [{"problem": "xid"}]},
+        },
+        "",
+    ),
+    ({"nic": {"hardware": "off"}}, ""),
+    ({"drain": "1440m", "controller": {"goneAfter": "24h"}, "problems": {"silentAfter": "1ms"}}, ""),
+]
+
+
+@pytest.mark.parametrize(("config", "field"), POLICIES, ids=str)
+def test_a_policy_in_vain_is_refused(helm: Helm, tmp_path: Path, config: dict[str, Any], field: str) -> None:
+    """The chart refuses what the controller would refuse, names the same field, and takes everything else."""
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml.safe_dump({"config": config}))
+    done = helm("template", "drasim", str(CHART), "--kube-version", "1.37.2", "--values", str(file))
+    named = re.search(r"config[.]([\w.\[\]]+): ", done.stderr)
+    assert (done.returncode != 0, named[1] if named else "") == (bool(field), field), done.stderr
+    file.write_text(yaml.safe_dump(config))
+    assert refused_field(file) == field
+
+
+def refused_field(file: Path) -> str:
+    """Return the field for which the controller refuses the configuration; empty when it takes it."""
+    try:
+        for_controller(load(file, {"controller.namespace": "n"}))
+    except ConfigError as error:
+        return error.key
+    return ""
+
+
+def test_the_tables_of_the_policy_are_the_codes(helm: Helm) -> None:
+    """Each problem alone is taken or refused as its effect says: the chart knows the same kinds and effects."""
+    for problem in PROBLEM_KINDS:
+        evict = json.dumps([{"problem": problem}])
+        done = helm("template", "drasim", str(CHART), "--set-json", f"config.controller.evict={evict}")
+        some = problem == "xid" or ProblemsConfig().effect(problem, "") == "NoSchedule"
+        assert (done.returncode == 0) == some, (problem, done.stderr)
+    for key, effect in ProblemsConfig().effects.items():
+        problem, _, code = key.partition("/")
+        evict = json.dumps([{"problem": problem, "codes": [code]}])
+        if code:
+            done = helm("template", "drasim", str(CHART), "--set-json", f"config.controller.evict={evict}")
+            assert ("only informs" in done.stderr) == (effect == "None"), key
 
 
 def test_an_old_server_is_refused(helm: Helm) -> None:

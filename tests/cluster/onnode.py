@@ -57,8 +57,15 @@ class OnNode:
 
     def prepare(self, claim: Object) -> Object:
         """Ask the driver to prepare a claim, as the kubelet does, and return its answer."""
+        return self._call("Prepare", claim)
+
+    def unprepare(self, claim: Object) -> Object:
+        """Ask the driver to unprepare a claim, as the kubelet does, and return its answer."""
+        return self._call("Unprepare", claim)
+
+    def _call(self, verb: str, claim: Object) -> Object:
         (socket,), _ = self.sockets()
-        answer = self.run(sys.executable, str(CALLER), socket, *reference(claim))
+        answer = self.run(sys.executable, str(CALLER), verb, socket, *reference(claim))
         read: dict[str, Any] = json.loads(answer)["claims"][claim["metadata"]["uid"]]
         return read
 

@@ -16,7 +16,7 @@ from hack.cluster.folders import CHECKOUT
 from hack.tour.clients import Failed, Object
 from tests.cluster.objects import Space, device_class, plain
 from tests.cluster.onnode import PLUGINS, REGISTRY, OnNode
-from tests.cluster.real import NAME, RealCluster
+from tests.cluster.real import RealCluster
 
 GRACE = 40.0
 
@@ -87,7 +87,8 @@ class Outside:
     def launch(self) -> None:
         """Start the process."""
         script = f'mkdir -p {self.state}; echo $$ > {self.state}/pid; exec "$@"'
-        words = ["exec", "--name", NAME, "--node", str(self.node), "--", "sh", "-c", script, "sh", *self.command()]
+        place = ["--name", self.cluster.name, "--node", str(self.node)]
+        words = ["exec", *place, "--", "sh", "-c", script, "sh", *self.command()]
         with self.log.open("a") as log:
             self._process = spawn(words, log)
 
@@ -138,11 +139,11 @@ def outside(
     settings: Mapping[str, str] | None = None,
     space: Space | None = None,
 ) -> Iterator[Outside]:
-    """Run a driver on node 2 with classes for its devices; everything is taken back in the end.
+    """Run a driver on the last node with classes for its devices; everything is taken back in the end.
 
     The Pods in `space` go before the driver: without it they could not end.
     """
-    driver = Outside(cluster, 2, purpose, folder / f"{purpose}.log", settings or {})
+    driver = Outside(cluster, cluster.count, purpose, folder / f"{purpose}.log", settings or {})
     classes = [device_class(place.driver) for place in (driver.gpu, driver.nic)]
     listed = {"apiVersion": "v1", "kind": "List", "items": classes}
     cluster.clients.apply(json.dumps(listed), "default")

@@ -37,12 +37,16 @@ class RealCluster:
     Attributes:
         settings: what the tour needs to know of it: clients, image, names.
         kubeconfig: an administrator's, for this process: its server is a port of this machine.
-        image: the driver's image that is loaded.
+        image: the driver's image; loaded unless this is a cluster of a test's own.
+        name: what the launcher calls it.
+        count: how many nodes it has.
     """
 
     settings: Settings
     kubeconfig: Path
     image: Image
+    name: str = NAME
+    count: int = NODES
 
     @property
     def clients(self) -> Clients:
@@ -52,15 +56,15 @@ class RealCluster:
     @property
     def nodes(self) -> list[str]:
         """The names of the nodes, in order."""
-        return [f"node{number}" for number in range(1, NODES + 1)]
+        return [f"node{number}" for number in range(1, self.count + 1)]
 
     def launcher(self, *words: str, check: bool = True) -> str:
         """Run a command of the launcher (`restart`, `stop`, `start` COMPONENT --node N) and return its output."""
-        return launcher(words[0], "--name", NAME, *words[1:], check=check)
+        return launcher(words[0], "--name", self.name, *words[1:], check=check)
 
     def on_node(self, node: int, *words: str, check: bool = True) -> str:
         """Run a command on a node (1, 2), with the node's own files, network and processes."""
-        return launcher("exec", "--name", NAME, "--node", str(node), "--", *words, check=check)
+        return launcher("exec", "--name", self.name, "--node", str(node), "--", *words, check=check)
 
     def wait_for(self, what: str, condition: Callable[[], T | None], within: float = 60.0) -> T:
         """Return the first true result of `condition`; its Failed, or the last result, goes into the error."""
@@ -115,18 +119,18 @@ def launcher(*words: str, check: bool = True) -> str:
     return done.stdout
 
 
-def up() -> None:
+def up(name: str = NAME, nodes: int = NODES, *options: str) -> None:
     """Bring the cluster up if it is not; progress goes to the terminal, since the first time takes long."""
     command = [sys.executable, "-m", "hack.cluster"]
     status = subprocess.run(
-        [*command, "status", "--name", NAME, "--json"], cwd=CHECKOUT, capture_output=True, text=True, check=False
+        [*command, "status", "--name", name, "--json"], cwd=CHECKOUT, capture_output=True, text=True, check=False
     )
     report: dict[str, Any] = json.loads(status.stdout) if status.stdout.strip() else {}
-    if report.get("ready") and len(report["nodes"]) == NODES:
+    if report.get("ready") and len(report["nodes"]) == nodes:
         return
     if report.get("up"):
-        launcher("down", "--name", NAME)
-    done = subprocess.run([*command, "up", "--name", NAME, "--nodes", str(NODES)], cwd=CHECKOUT, check=False)
+        launcher("down", "--name", name)
+    done = subprocess.run([*command, "up", "--name", name, "--nodes", str(nodes), *options], cwd=CHECKOUT, check=False)
     if done.returncode == UNABLE:
         pytest.skip("this machine cannot run the cluster; the reason stands above")
     assert done.returncode == 0, "the cluster did not come up; the reason stands above"
@@ -146,15 +150,34 @@ def prepared() -> tuple[Settings, Image]:
     with one_at_a_time():
         up()
         image = build(Progress(sys.stderr))
-        environment = {**os.environ, "DRASIM_CLUSTER": NAME}
-        clients = Clients((str(CHECKOUT / "hack/kubectl"),), (str(CHECKOUT / "hack/helm"),), environment)
-        settings = Settings(clients, image.reference, image.key, BUSYBOX, pods="test-tour")
+        settings = settings_of(NAME, image)
         loaded = State.of(NAME).root / "drasim-image"
         if not loaded.exists() or loaded.read_text() != image.key:
             launcher("load", "--name", NAME, str(image.archive))
             loaded.write_text(image.key)
         chart.install(settings)
         return settings, image
+
+
+def settings_of(name: str, image: Image) -> Settings:
+    """Return how to reach a cluster."""
+    environment = {**os.environ, "DRASIM_CLUSTER": name}
+    clients = Clients((str(CHECKOUT / "hack/kubectl"),), (str(CHECKOUT / "hack/helm"),), environment)
+    return Settings(clients, image.reference, image.key, BUSYBOX, pods="test-tour")
+
+
+@contextmanager
+def own_cluster(purpose: str, folder: Path, *options: str) -> Iterator[RealCluster]:
+    """A cluster of a test's own, with options of the launcher: one node, neither chart nor image; gone in the end."""
+    if os.geteuid() != 0:
+        pytest.skip("the real cluster needs root")
+    name, outside, image = f"{NAME}-{purpose}", folder / "kubeconfig", build(Progress(sys.stderr))
+    try:
+        up(name, 1, *options)
+        with door(name, State.of(name).kubeconfig, outside):
+            yield RealCluster(settings_of(name, image), outside, image, name, count=1)
+    finally:
+        launcher("down", "--name", name)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Every change of ResourceSlices while a test does something, with the time at which it was seen."""
+"""Every change of ResourceSlices, or of other objects, while a test does something, with the time of it."""
 
 import json
 import subprocess
@@ -13,6 +13,7 @@ from hack.tour.clients import Object
 from tests.cluster.real import RealCluster
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+RULES = "/apis/resource.k8s.io/v1/devicetaintrules"
 STREAM = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 READ = "k8s.io/initial-events-end"
 
@@ -21,21 +22,21 @@ Pool = tuple[str, str]
 
 @dataclass(frozen=True)
 class Change:
-    """One event of the watch: when (monotonic seconds), what (ADDED, MODIFIED, DELETED), and the slice."""
+    """One event of the watch: when (monotonic seconds), what (ADDED, MODIFIED, DELETED), and the object."""
 
     at: float
     what: str
-    slice: Object
+    object: Object
 
     @property
     def pool(self) -> Pool:
         """The driver and the pool of the slice."""
-        return self.slice["spec"]["driver"], self.slice["spec"]["pool"]["name"]
+        return self.object["spec"]["driver"], self.object["spec"]["pool"]["name"]
 
 
 @dataclass
 class Watching:
-    """The slices as they were at first, and all changes since."""
+    """The objects as they were at first, and all changes since."""
 
     first: list[Object] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
@@ -62,10 +63,10 @@ class Watching:
         now = {entry["metadata"]["name"]: entry for entry in self.first if self._is_of(entry, pool)}
         yield 0.0, list(now.values())
         for change in self.of(pool):
-            name = change.slice["metadata"]["name"]
+            name = change.object["metadata"]["name"]
             now.pop(name, None)
             if change.what != "DELETED":
-                now[name] = change.slice
+                now[name] = change.object
             yield change.at, list(now.values())
 
     @staticmethod
@@ -74,17 +75,17 @@ class Watching:
 
 
 @contextmanager
-def watching(cluster: RealCluster) -> Iterator[Watching]:
-    """Watch all slices as long as the context lasts."""
+def watching(cluster: RealCluster, path: str = SLICES) -> Iterator[Watching]:
+    """Watch all objects of a kind, slices if none is named, as long as the context lasts."""
     clients = cluster.clients
-    command = [*clients.kubectl, "get", "--raw", f"{SLICES}?{STREAM}"]
+    command = [*clients.kubectl, "get", "--raw", f"{path}?{STREAM}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(clients.environment)) as process:
         assert process.stdout is not None
         seen = Watching()
         reader = threading.Thread(target=seen.read, args=[process.stdout])
         reader.start()
         try:
-            assert seen.synced.wait(30), "the watch of slices did not begin"
+            assert seen.synced.wait(30), f"the watch of {path} did not begin"
             yield seen
         finally:
             process.terminate()

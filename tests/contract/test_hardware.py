@@ -122,9 +122,9 @@ async def test_a_device_that_goes_is_missing_from_a_later_look(bench: Bench) -> 
     looks = bench.opened().watch()
     first = await anext(looks)
     gone = first.devices[0].id
-    await bench.machine.take_out(gone)
+    await bench.machine.set_faults("hand", [Fault(device=gone, kind="unplugged")])
     assert gone not in {device.id for device in (await anext(looks)).devices}
-    await bench.machine.put_back(gone)
+    await bench.machine.set_faults("hand", [])
     assert (await anext(looks)).devices == first.devices
 
 
@@ -172,7 +172,7 @@ async def test_apply_kill_new_process_undo(bench: Bench) -> None:
 async def test_a_device_that_is_gone_cannot_be_changed_but_undone(bench: Bench) -> None:
     """Apply on a device that is gone raises DeviceLost; undo has nothing to do."""
     step = await step_of(bench)
-    await bench.machine.take_out(step.device)
+    await bench.machine.set_faults("hand", [Fault(device=step.device, kind="unplugged")])
     with pytest.raises(DeviceLost, match=step.device):
         await bench.opened().apply(step, "claim-1")
     await bench.opened().undo(step, "claim-1")

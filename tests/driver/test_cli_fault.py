@@ -11,21 +11,24 @@ from typer.testing import CliRunner, Result
 
 from dra_plugin.errors import ClusterError, SetupError
 from dra_plugin.testing.cluster import FakeCluster
-from drasim.cli.books import ClusterBook, FileBook, recorded
+from drasim.cli.books import ClusterBook, FileBook, Put, recorded
 from drasim.cli.fault import app
 from drasim.cli.scenario import BrokenOff, Playing, play
 from drasim.config import Config, ConfigError, load, load_yaml
 from drasim.faults import DEVICE_FAULT, DeviceFaultStatus, apply_status
 from drasim.faults.manifests import read_manifests
 from drasim.faults.timeline import Event
+from drasim.hardware.simulated.faults import FAULT_KINDS
 from tests.driver.faulting import cluster, spec
 
 RUN = CliRunner()
-SMALL = ("--set", "simulation.profile=small", "--node", "node-a")
+SMALL = ("--set", "simulation.profile=small")
+NODE = ("--node", "node-a")
 
 
 def asked(folder: Path, *words: str) -> Result:
-    return RUN.invoke(app, [words[0], "--file", str(folder / "faults.yaml"), *SMALL, *words[1:]])
+    node = () if "--name" in words and words[0] == "clear" else NODE
+    return RUN.invoke(app, [words[0], "--file", str(folder / "faults.yaml"), *SMALL, *node, *words[1:]])
 
 
 def done(folder: Path, *words: str) -> str:
@@ -113,29 +116,87 @@ def test_clear_finds_a_device_by_its_name(tmp_path: Path) -> None:
         done(tmp_path, *words)
     assert done(tmp_path, "clear", "gpu-2", "lost").split()[1] == f"node-a-{gpu.id.lower()}-lost"
     assert names(tmp_path) == ["node-a-all-gpu-lost", "node-a-gpu-2-thermal"]
-    assert done(tmp_path, "clear", "gpu-2", "lost") == "nothing to clear\n"
+    left = "node-a-all-gpu-lost (lost on all gpu of node-a)"
+    assert done(tmp_path, "clear", "gpu-2", "lost") == f"nothing to clear\nstill on gpu-2: {left}\n"
+    told = json.loads(done(tmp_path, "clear", "gpu-3", "-o", "json"))
+    assert told == {"cleared": [], "left": ["node-a-all-gpu-lost"]}
     assert json.loads(done(tmp_path, "clear", "--all", "-o", "json"))["cleared"] == [
         "node-a-all-gpu-lost",
         "node-a-gpu-2-thermal",
     ]
 
 
+def test_clear_takes_the_name_of_a_fault(tmp_path: Path) -> None:
+    """What inject printed, or was given as --name, is enough; twice is once."""
+    done(tmp_path, "inject", "gpu", "lost", "--name", "storm")
+    done(tmp_path, "inject", "gpu-0", "lost")
+    assert done(tmp_path, "clear", "--name", "storm") == "cleared storm\n"
+    assert done(tmp_path, "clear", "--name", "storm") == "nothing to clear\n"
+    assert names(tmp_path) == ["node-a-gpu-0-lost"]
+
+
+def test_a_taken_name_is_said(tmp_path: Path) -> None:
+    """Another fault by that name ends the first, which nobody should find out later."""
+    done(tmp_path, "inject", "gpu-0", "lost", "--name", "mine")
+    assert done(tmp_path, "inject", "gpu-1", "lost", "--name", "mine") == "replaced mine (lost on gpu-1 of node-a)\n"
+    told = json.loads(done(tmp_path, "inject", "gpu-1", "lost", "--name", "mine", "--duration", "9s", "-o", "json"))
+    assert (told["new"], told["replaced"], told["spec"]["duration"]) == (False, True, "9s")
+
+
+def test_a_file_knows_no_times_of_a_driver(tmp_path: Path) -> None:
+    """Nobody has seen a fault that is only written down, and nobody has missed it either."""
+    done(tmp_path, "inject", "gpu-0", "lost", "--duration", "1s")
+    file = tmp_path / "faults.yaml"
+    created = load_yaml(file.read_text(), "")["metadata"]["creationTimestamp"]
+    file.write_text(file.read_text().replace(created, "2026-01-01T00:00:00Z"))
+    (item,) = json.loads(done(tmp_path, "list", "-o", "json"))["items"]
+    over = {"phase": "Cleared", "reason": "ended at 2026-01-01T00:00:01Z", "devices": ["gpu-0"]}
+    assert item["status"] == over
+
+
+def test_the_help_names_every_kind() -> None:
+    """Nobody has to make a mistake to learn what there is."""
+    text = RUN.invoke(app, ["inject", "--help"]).stdout
+    assert [kind for kind in FAULT_KINDS if kind not in text.replace("-\n  ", "-")] == []
+
+
+@pytest.mark.parametrize("file", [".", "", "/"])
+def test_a_folder_is_no_file(file: str) -> None:
+    """It is refused by name, whatever is done with it."""
+    for words in (["list"], ["inject", "gpu-0", "lost", *NODE]):
+        error = RUN.invoke(app, [*words, "--file", file, *SMALL]).exception
+        assert isinstance(error, ConfigError), error
+        assert f"--file: {file or '.'} is a folder; needed: the path of a file" in str(error)
+
+
+async def test_a_node_that_is_none_is_named() -> None:
+    """A Node without faults is asked for; a mistyped one is an error, and the Nodes with devices are listed."""
+    book = ClusterBook(cluster(), Config())
+    await book.check_node("")
+    error = await expect(ConfigError, book.check_node("nod-a"))
+    assert '--node: "nod-a" is no Node of this cluster' in str(error)
+
+
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
+        (["inject", "", "lost"], ["arguments: DEVICE: empty"]),
+        (["inject", "gpu-0", "lost", "--after", ""], ['arguments: --after: "" is not allowed; allowed: 0s to 24h']),
+        (["clear", "--name", "a", "--node", "node-b"], ["arguments: --node: not allowed with --name"]),
+        (["clear", "--name", "a", "--all"], ["arguments: DEVICE: exactly one of"]),
         (["inject", "gpu-0", "lots"], ['arguments: KIND: "lots" is no kind of fault (did you mean "lost"?)', "xid"]),
         (["inject", "gpu-9", "lost"], ['arguments: DEVICE: "gpu-9" is no device', "gpu-0, gpu-1, gpu-2, gpu-3"]),
         (["inject", "gpu-0", "xid"], ["arguments: CODE: missing; xid needs", "1 to 999"]),
         (["inject", "gpu-0", "xid", "7777"], ['arguments: CODE: "7777" is not allowed']),
         (["inject", "nic-0", "thermal"], ['arguments: KIND: "thermal" cannot befall nic-0', "link-down"]),
         (["inject", "gpu", "down"], ['arguments: DEVICE: "gpu" is not allowed', "PCIe root"]),
-        (["inject", "gpu-0", "lost", "--after", "soon"], ['arguments: --after: "soon" is not allowed', "1ms to 24h"]),
+        (["inject", "gpu-0", "lost", "--after", "soon"], ['arguments: --after: "soon" is not allowed', "0s to 24h"]),
         (["inject", "gpu-0", "lost", "--duration", "0s"], ['arguments: --duration: "0s" is not allowed']),
         (["inject", "gpu-0", "lost", "--name", "A_b"], ['arguments: --name: "A_b" is not allowed', "lower-case"]),
         (["clear", "gpu-9"], ['arguments: DEVICE: "gpu-9" is no device']),
         (["clear", "gpu-0", "lots"], ['arguments: KIND: "lots"']),
-        (["clear"], ["arguments: DEVICE: exactly one of DEVICE and --all"]),
-        (["clear", "gpu-0", "--all"], ["arguments: DEVICE: exactly one of DEVICE and --all"]),
+        (["clear"], ["arguments: DEVICE: exactly one of DEVICE, --name and --all"]),
+        (["clear", "gpu-0", "--all"], ["arguments: DEVICE: exactly one of DEVICE, --name and --all"]),
     ],
 )
 def test_bad_input_changes_nothing(tmp_path: Path, words: list[str], parts: list[str]) -> None:
@@ -149,7 +210,8 @@ def test_a_file_needs_a_node_and_a_folder(tmp_path: Path) -> None:
     file = str(tmp_path / "none" / "faults.yaml")
     bare = RUN.invoke(app, ["inject", "gpu-0", "lost", "--file", file], env={"NODE_NAME": None}).exception
     assert "--node: missing" in str(bare)
-    assert "is no folder" in str(RUN.invoke(app, ["inject", "gpu-0", "lost", "--file", file, *SMALL]).exception)
+    folder = RUN.invoke(app, ["inject", "gpu-0", "lost", "--file", file, *SMALL, *NODE]).exception
+    assert "is no folder" in str(folder)
 
 
 def test_a_hand_written_mistake_is_kept(tmp_path: Path) -> None:
@@ -174,6 +236,8 @@ def test_a_scenario_on_a_file(tmp_path: Path) -> None:
     played = done(tmp_path, "run", str(story), "--speed", "1000")
     assert played == f"{planned}done; still standing: node-a-all-nic-link-down-my-story-2\n"
     assert names(tmp_path) == ["node-a-all-nic-link-down-my-story-2"]
+    story.write_text("steps: [{at: 0s, inject: {all: gpu, kind: lost}}, {at: 1s, clear: {}}]")
+    assert done(tmp_path, "run", str(story), "--speed", "1000").splitlines()[-1] == "done; still standing: nothing"
 
 
 def test_a_scenario_for_programs(tmp_path: Path) -> None:
@@ -186,6 +250,9 @@ def test_a_scenario_for_programs(tmp_path: Path) -> None:
     ]
     assert {(event["action"], event["at"], event["spec"]["kind"]) for event in found} == {("inject", 0.0, "lost")}
     assert len({event["spec"]["device"] for event in found}) > 1
+    assert all(event["name"].endswith("-lost-story-1") and "done" not in event for event in found)
+    played = json.loads(done(tmp_path, "run", str(story), "-o", "json"))
+    assert (played["name"], played["done"] >= 0) == (found[0]["name"], True)
 
 
 @pytest.mark.parametrize(
@@ -195,6 +262,7 @@ def test_a_scenario_for_programs(tmp_path: Path) -> None:
         (STORY.replace("gpu-3", "gpu-33"), [], ['steps[0].inject.device: on node-a: "gpu-33" is no device']),
         (STORY.replace("30s", "30d"), [], ["steps[1].at"]),
         (STORY, ["--speed", "0"], ['--speed: "0" is not allowed']),
+        ("node: node-b\n" + STORY, [], ['arguments: --node: "node-a" is not in the scenario; allowed: node-b']),
     ],
 )
 def test_a_bad_scenario_changes_nothing(tmp_path: Path, text: str, words: list[str], parts: list[str]) -> None:
@@ -242,7 +310,7 @@ async def test_a_server_that_is_away_for_a_moment() -> None:
     """Requests are repeated for a while; an answer that was lost is no second fault."""
     api = cluster()
     api.faults.fail("create", code=503, times=1)
-    assert await ClusterBook(api, Config()).put(recorded("a", spec()))
+    assert await ClusterBook(api, Config()).put(recorded("a", spec())) is Put.NEW
     assert await standing(api) == ["a"]
 
 
@@ -250,16 +318,16 @@ async def test_a_book_puts_again_what_is_over() -> None:
     """The object of a fault that is over, refused, or another one is replaced; one that stands is left alone."""
     api = cluster()
     book = ClusterBook(api, Config())
-    assert await book.put(recorded("a", spec()))
+    assert await book.put(recorded("a", spec())) is Put.NEW
     first = await api.get(DEVICE_FAULT, "a")
     assert first is not None
-    assert not await book.put(recorded("a", spec()))
+    assert await book.put(recorded("a", spec())) is Put.STANDS
     await apply_status(api, first, DeviceFaultStatus(phase="Cleared"))
-    assert await book.put(recorded("a", spec()))
+    assert await book.put(recorded("a", spec())) is Put.NEW
     second = await api.get(DEVICE_FAULT, "a")
     assert second is not None
     assert second.metadata.uid != first.metadata.uid
-    assert await book.put(recorded("a", msgspec.structs.replace(spec(), kind="thermal")))
+    assert await book.put(recorded("a", msgspec.structs.replace(spec(), kind="thermal"))) is Put.REPLACED
 
 
 async def test_a_cluster_without_the_crd_is_named() -> None:

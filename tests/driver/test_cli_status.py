@@ -13,7 +13,7 @@ from dra_plugin.errors import Retryable
 from dra_plugin.latest import follow
 from dra_plugin.testing import FakeCluster
 from dra_plugin.testing.cluster import Catalog
-from drasim.cli.status.command import Asked, Form, Frame, Printer, frame_of, show_on, show_once
+from drasim.cli.status.command import Asked, Form, Frame, Printer, fitted, frame_of, show_on, show_once
 from drasim.cli.status.reading import Wanted, current, read
 from drasim.cli.status.view import DeviceRow, Scope
 from drasim.controller.status import STATUS_KEY, ControllerStatus, encode_status, status_name
@@ -130,6 +130,26 @@ async def test_the_status_that_was_written_last_counts() -> None:
     assert "ConfigMap c/drasim-controller-status, status.json" in snapshot.unread[0]
 
 
+async def test_the_lease_that_was_renewed_last_counts() -> None:
+    """It tells whether a controller is there at all; only that of the controller's name is looked at."""
+    leases = [
+        {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"namespace": namespace, "name": name},
+            "spec": {"renewTime": f"{year}-01-01T00:00:00.000000Z"},
+        }
+        for namespace, name, year in (
+            ("a", "drasim-controller", 2026),
+            ("b", "drasim-controller", 2027),
+            ("b", "other", 2028),
+        )
+    ]
+    lease = (await read(await holding(*leases), WANTED)).lease
+    assert lease is not None
+    assert (lease.metadata.namespace, lease.metadata.name) == ("b", "drasim-controller")
+
+
 @pytest.mark.parametrize(
     ("plural", "said"),
     [
@@ -137,6 +157,7 @@ async def test_the_status_that_was_written_last_counts() -> None:
         ("resourceclaims", "ResourceClaims"),
         ("devicetaintrules", "DeviceTaintRules"),
         ("configmaps", "ConfigMap of the controller"),
+        ("leases", "Lease of the controller"),
     ],
 )
 async def test_what_may_not_be_read_is_said(plural: str, said: str) -> None:
@@ -228,6 +249,22 @@ def test_a_frame_that_says_the_same_is_printed_once(capsys: pytest.CaptureFixtur
         printer.show(frame)
     once, *twice = capsys.readouterr().out.split("No device is published, and no claim holds one.\n")[:-1]
     assert (once, twice) == ("", ["\x1b[H\x1b[2J"] * 2)
+
+
+@pytest.mark.parametrize(
+    ("room", "shown"),
+    [
+        (9, ["a", "b", "c", "d", "note", "sum"]),
+        (6, ["a", "b", "c", "d", "note", "sum"]),
+        (5, ["a", "b", "... 2 more lines", "note", "sum"]),
+        (3, ["... 4 more lines", "note", "sum"]),
+        (2, ["... 4 more lines", "note"]),
+        (0, ["a", "b", "c", "d", "note", "sum"]),
+    ],
+)
+def test_a_small_terminal_keeps_the_notes(room: int, shown: list[str]) -> None:
+    """Devices make room for what is said below them: that the controller is away is not lost under a long table."""
+    assert fitted(["a", "b", "c", "d"], ["note", "sum"], room) == shown
 
 
 async def test_all_devices_are_shown_on_demand() -> None:

@@ -11,6 +11,8 @@ from dra_plugin.resources import (
     DeviceTaintRule,
     DeviceTaintRuleSpec,
     DeviceTaintSelector,
+    Lease,
+    LeaseSpec,
     ObjectMeta,
     ResourcePool,
     decode,
@@ -199,8 +201,9 @@ def test_what_concerns_people(sick: dict[str, Any], more: dict[str, Any], shown:
 def full() -> DeviceRow:
     """Return a device about which there is much to say."""
     sick = device("gpu-3", taint(f"{GPU}/xid", "79"), taint(f"{GPU}/thermal", effect="None"), health="Unhealthy")
-    status = ControllerStatus(devices=(planned(state="recovering", until="2026-01-01T00:03:42Z"),))
-    drain = rule("drasim-node-a-gpu-3", driver=GPU, pool=POOL, device="gpu-3")
+    own = "drasim-node-a-gpu-3"
+    status = ControllerStatus(devices=(planned(state="recovering", until="2026-01-01T00:03:42Z", rule=own),))
+    drain = rule(own, driver=GPU, pool=POOL, device="gpu-3")
     train = claimed("train-0", "gpu-3", pods=("train-0", "train-1"))
     return rows(published(sick), rules=(drain,), claims=(train,), controller=status)["gpu-3"]
 
@@ -208,12 +211,41 @@ def full() -> DeviceRow:
 def test_a_line_for_each_problem() -> None:
     """Problems stand below each other with age and effect; rule, claim and Pods beside them."""
     first, second, *rest = lines(full(), width=160)
-    head = (
-        "node-a gpu-3 Unhealthy xid 79 3m12s NoSchedule NoExecute 3m12s drasim-node-a-gpu-3 ns/train-0 train-0 train-1"
-    )
+    head = "node-a gpu-3 Unhealthy xid 79 3m12s NoSchedule recovering, 30s left ns/train-0 train-0 train-1"
     assert " ".join(first.split()) == head
-    assert " ".join(second.split()) == "thermal 3m12s None recovering, 30s left"
+    assert " ".join(second.split()) == "thermal 3m12s None"
     assert rest == []
+
+
+@pytest.mark.parametrize(
+    ("width", "said"),
+    [
+        (120, ["NoExecute 3m12s", "evicting 3m12s"]),
+        (None, ["NoExecute 3m12s drain", "evicting 3m12s drasim-node-a-gpu-3"]),
+    ],
+)
+def test_what_becomes_of_each_rule(width: int | None, said: list[str]) -> None:
+    """The controller's rule says what it does and since when, another one its effect; names come with the wide form."""
+    status = ControllerStatus(devices=(planned(state="evicting", rule="drasim-node-a-gpu-3"),))
+    rules = (rule("drain", device="gpu-3"), rule("drasim-node-a-gpu-3", device="gpu-3"))
+    head, *found = table(rows(published(device("gpu-3")), rules=rules, controller=status).values(), NOW, width)
+    assert [line[head.index("RULE") : head.index("CLAIM")].strip() for line in found] == said
+
+
+def test_a_rule_that_cannot_be_read_has_no_age() -> None:
+    """Without the right to read rules, the controller's status still says what becomes of the device."""
+    status = ControllerStatus(devices=(planned(state="evicting", rule="drasim-node-a-gpu-3"),))
+    row = rows(published(device("gpu-3")), controller=status)["gpu-3"]
+    assert lines(row)[0].split()[6:] == ["evicting", "-", "-"]
+    assert row.controller is not None
+    assert row.controller.rule == "drasim-node-a-gpu-3"
+
+
+def test_the_wide_form_folds_nothing() -> None:
+    """A name is one word there, however long it is."""
+    long = claimed("a" * 200, "gpu-3")
+    (_, line) = table(rows(published(device("gpu-3")), claims=(long,)).values(), NOW, None)
+    assert f"ns/{'a' * 200}" in line.split()
 
 
 def test_it_fits_into_120_columns() -> None:
@@ -261,7 +293,7 @@ def test_ages(seconds: int, text: str) -> None:
 def said(*slices: Slice, **more: Any) -> list[str]:  # noqa: ANN401 - members of Snapshot
     """Return the notes of a snapshot."""
     snapshot = Snapshot(slices=slices, **more)
-    return list(notes(snapshot, view(snapshot, EVERYTHING), EVERYTHING))
+    return list(notes(snapshot, view(snapshot, EVERYTHING), EVERYTHING, NOW))
 
 
 def test_what_could_not_be_read_is_said() -> None:
@@ -298,6 +330,14 @@ def test_what_the_controller_says() -> None:
     ]
 
 
+@pytest.mark.parametrize(("duration", "away"), [(15, True), (185, False)])
+def test_a_controller_that_is_away_is_said(duration: int, away: bool) -> None:
+    """What its status says may be old then; a Lease that was just missed is no reason yet, clocks differ."""
+    lease = Lease(metadata=ObjectMeta(name="c"), spec=LeaseSpec(renew_time=AT, lease_duration_seconds=duration))
+    text = f"controller: none leads since {AT}; no rule is made or lifted"
+    assert said(published(device("gpu-0")), lease=lease) == [text] * away
+
+
 @pytest.mark.parametrize(
     ("shown", "known", "text"),
     [
@@ -309,3 +349,9 @@ def test_what_the_controller_says() -> None:
 def test_the_summary_counts(shown: int, known: int, text: str) -> None:
     """An empty table is explained."""
     assert summary(shown, known) == text
+
+
+def test_what_is_not_known_is_not_denied() -> None:
+    """Without the right to read slices nobody can say that there are no devices."""
+    assert summary(0, 0, unread=True) == "No device is known; not everything could be read."
+    assert summary(1, 1, unread=True) == "1 device."

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from dra_plugin.resources import DeviceTaint
 from drasim.config.controller import Budget, Eviction
 from drasim.config.strict import Delay
-from drasim.controller.decision import Verdict
+from drasim.controller.decision import Verdict, decide
 from drasim.controller.policy import Policy
 from drasim.controller.rules import MISSING_SINCE, NODE_OF, REASON, RECOVERING_SINCE
 from drasim.controller.times import stamp
@@ -328,6 +328,22 @@ def test_a_part_of_a_pool_says_nothing_of_what_it_does_not_show() -> None:
     assert (clocks(cluster), list(told)) == (told, [MISSING_SINCE])
 
 
+def test_a_pool_in_parts_interrupts_the_recovery() -> None:
+    """For how long nobody knew how the device is: it must be seen well for its whole time afterwards."""
+    cluster = evicted(taint("lost"))
+    heal(cluster)
+    wait(cluster, 0)
+    cluster.publish(part("node-a", {"gpu-1": []}, generation=2, count=2))
+    wait(cluster, 1)
+    assert (clocks(cluster), cluster.decide().changes) == ({}, ())
+    cluster.publish(part("node-a", {"gpu-0": []}, generation=3))
+    wait(cluster, 100)
+    wait(cluster, 29)
+    assert cluster.rule() is not None
+    wait(cluster, 1)
+    assert cluster.rule() is None
+
+
 def test_a_part_of_a_pool_that_shows_a_problem_counts() -> None:
     """A taint of the newest generation is true, whatever is missing beside it; an older generation is not looked at."""
     cluster = sick()
@@ -364,6 +380,15 @@ def test_named_claims_are_evicted_if_the_policy_says_so() -> None:
     verdict = wait(cluster, 0)
     assert verdict is not None
     assert (verdict.state, verdict.named, cluster.rule() is not None) == ("evicting", ("default/c",), True)
+
+
+def test_a_rule_that_stands_names_the_claims_that_outlive_their_pods() -> None:
+    """Also when such a claim came later, or the policy holds them back only now: the rule does not help there."""
+    cluster = evicted(taint("lost"))
+    cluster.hold(claim("mine", place(), owner=""))
+    verdict = wait(cluster, 0)
+    assert verdict is not None
+    assert (verdict.state, verdict.named, cluster.rule() is not None) == ("evicting", ("default/mine",), True)
 
 
 def test_a_dry_run_makes_no_rule_and_lifts_those_that_stand() -> None:
@@ -470,3 +495,47 @@ def test_rules_beyond_the_budget_stay_and_no_new_one_comes() -> None:
     decision = cluster.settle()
     assert (len(cluster.rules), decision.changes) == (2, ())
     assert decision.budgets[0].used == 2
+
+
+def test_a_device_whose_rule_cannot_be_made_uses_no_budget() -> None:
+    """It says why, and the one after it gets its turn: what stands in the way may stand there for ever."""
+    cluster = Cluster(policy(budget=Budget(per_cluster=1)))
+    cluster.publish(part("node-a", {"gpu-0": [taint("lost", T0 - 9)], "gpu-1": [taint("lost")]}))
+    cluster.hold(claim("a", place("gpu-0")), claim("b", place("gpu-1")))
+    decision = decide(cluster.world(), cluster.policy, cluster.now, {place("gpu-0"): "refused"})
+    first, second = decision.verdicts
+    assert (first.place, first.reason, first.change, first.is_ruled) == (place("gpu-0"), "refused", None, False)
+    assert [verdict for verdict, _ in decision.changes] == [second]
+
+
+@pytest.mark.parametrize("spoilt", ["9999-12-31T23:59:59Z", "0001-01-01T00:00:00+14:00"])
+def test_times_beyond_the_calendar_do_no_harm(spoilt: str) -> None:
+    """Others write into slices and rules what they like; a decision can be made, and what it says be written."""
+    odd = replace(taint("xid/79"), time_added=spoilt)
+    cluster = sick(odd)
+    for verdict in cluster.settle().verdicts:
+        assert stamp(verdict.until or 0)
+    heal(cluster, taint("lost"))
+    cluster.settle()
+    rule = cluster.rule()
+    assert rule is not None
+    said = {**(rule.metadata.annotations or {}), RECOVERING_SINCE: spoilt, MISSING_SINCE: spoilt}
+    cluster.rules[rule.metadata.name or ""] = replace(rule, metadata=replace(rule.metadata, annotations=said))
+    vanish(cluster)
+    wait(cluster, 0)
+    assert cluster.rule() is not None
+
+
+def test_a_rule_that_lost_its_node_counts_for_it_all_the_same() -> None:
+    """Somebody took the annotation away: it is put back, and the Node's budget is not exceeded meanwhile."""
+    cluster = Cluster(policy(budget=Budget(per_node=1, per_cluster=None)))
+    cluster.publish(part("node-a", {"gpu-0": [taint("lost", T0 - 9)], "gpu-1": [taint("lost")]}))
+    cluster.hold(claim("a", place("gpu-0")), claim("b", place("gpu-1")))
+    cluster.settle()
+    rule = cluster.rule()
+    assert rule is not None
+    cluster.rules = {rule.metadata.name or "": replace(rule, metadata=replace(rule.metadata, annotations=None))}
+    wait(cluster, 0)
+    mended = cluster.rule()
+    assert mended is not None
+    assert ((mended.metadata.annotations or {})[NODE_OF], cluster.rule("gpu-1")) == ("node-a", None)

@@ -20,9 +20,9 @@ from drasim.controller.pods import PodRef, grace
 from drasim.controller.policy import Standing
 from drasim.controller.refusals import refusals
 from drasim.controller.rules import LABELS, new_rule, read_rule, rule_name
-from drasim.controller.status import ControllerStatus, decode_status, encode_status, status_name
+from drasim.controller.status import ControllerStatus, DeviceStatus, decode_status, encode_status, status_name
 from drasim.controller.times import moment, stamp
-from drasim.controller.world import pool_of
+from drasim.controller.world import Index, pool_of
 from drasim.faults import DeviceFault, DeviceFaultSpec
 from tests.driver.controlling import DRIVERS, GPU, T0, Cluster, claim, part, place, policy, taint
 
@@ -182,6 +182,33 @@ def test_a_long_status_is_cut_and_says_so() -> None:
     status = status_of(Outcome(decision=cluster.decide()), {}, FRAME)
     assert (len(status.devices), status.omitted) == (LISTED, 2)
     assert len(encode_status(status)) < 1 << 20
+
+
+def test_a_status_that_is_too_long_for_a_config_map_is_cut_and_says_so() -> None:
+    """However many Pods share the devices: the first devices stay, and the others are counted."""
+    pods = tuple(f"namespace/{'x' * 200}-{index}" for index in range(50))
+    devices = tuple(
+        DeviceStatus(driver=GPU, pool="p", device=f"gpu-{index}", problem="lost", state="evicting", pods=pods)
+        for index in range(LISTED)
+    )
+    text = encode_status(ControllerStatus(devices=devices, omitted=7))
+    read = decode_status(text)
+    assert len(text) < 1 << 20
+    assert read.devices == devices[: len(read.devices)]
+    assert len(read.devices) > 10
+    assert len(read.devices) + read.omitted == LISTED + 7
+
+
+def test_who_looks_into_a_device_uses_it_without_holding_it() -> None:
+    """A rule evicts the Pods of admin access as well, so they are told of; the device is not held by them."""
+    index = Index(policy(), "rack")
+    holder, watcher = claim("a", place()), claim("b", place(), admin=True)
+    world = index.world({}, {"a": holder, "b": watcher}, {}, {})
+    assert (list(world.holders[place()]), index.users_of(place())) == (["a"], (holder, watcher))
+    index.world({}, {"a": holder}, {}, {})
+    assert index.users_of(place()) == (holder,)
+    index.world({}, {}, {}, {})
+    assert index.users_of(place()) == ()
 
 
 def test_the_status_of_a_device() -> None:

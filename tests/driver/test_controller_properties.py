@@ -196,6 +196,30 @@ def test_not_to_be_seen_is_not_to_be_well(told: Policy, happening: list[Step]) -
             assert where not in unseen or gone or node not in life.nodes
 
 
+@settings(max_examples=400)
+@given(policies, steps)
+def test_only_time_in_which_a_device_is_seen_to_be_well_heals(told: Policy, happening: list[Step]) -> None:
+    """On a Node that is there, what is lifted was seen well for all of ``recoverAfter``, or was missing and free."""
+    life, well = Life(told), dict[Place, float]()
+    for step in happening:
+        life.do(*step)
+        world = life.world()
+        kinds = {where: {problem.kind for problem in world.standing(where)} for where in world.rules}
+        good = {
+            where
+            for where, ruled in world.rules.items()
+            if world.publishes(where) is True and ruled.kind not in kinds[where]
+        }
+        well = {where: well.get(where, life.now) for where in good}
+        for where in lifted(life.settle()):
+            ruled = world.rules[where]
+            rank = told.rank(where.driver, ruled.kind, ruled.code)
+            assert rank is not None
+            healed = where in well and life.now - well[where] >= float(told.evict[rank].recover_after)
+            missing = world.publishes(where) is False and where not in world.holders
+            assert healed or missing or ruled.node not in life.nodes
+
+
 @given(policies, steps)
 def test_the_budget_is_never_exceeded(told: Policy, happening: list[Step]) -> None:
     """A new rule is made only where, with it, each budget of its Node is kept."""

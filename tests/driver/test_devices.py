@@ -101,6 +101,14 @@ def test_a_device_in_the_place_of_one_that_is_gone() -> None:
     assert published_devices(state, {gpus[0].id}) == gpu_devices((other, *gpus[1:]))
 
 
+def test_two_that_are_gone_from_one_place() -> None:
+    """They cannot share a name: it is that of the one that was there last."""
+    gpus = machine().gpus
+    other = msgspec.structs.replace(gpus[0], id="GPU-other")
+    state = after(look(1.0), look(2.0, devices=(other, *gpus[1:])), look(3.0, devices=gpus[1:]))
+    assert published_devices(state, {gpus[0].id, other.id}) == gpu_devices((other, *gpus[1:]))
+
+
 def test_a_device_keeps_its_name_when_another_goes() -> None:
     """The name follows from the device's own index, not from its place in the list."""
     assert [device.name for device in gpu_devices(machine().gpus[2:])] == ["gpu-2", "gpu-3"]

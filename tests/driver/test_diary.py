@@ -74,13 +74,18 @@ async def test_a_device_that_is_gone_still_has_its_name(diary: Diary) -> None:
 
 
 async def test_what_is_left_out_is_written(diary: Diary) -> None:
-    """Each time that it is something else; nothing is written of nothing."""
+    """Each time that it is something else, and when they are back; nothing is written of nothing."""
     async with diary.running():
         await asyncio.sleep(0.01)
         diary.unpublished.set(frozenset({"gpu-3", "gpu-1"}))
         await asyncio.sleep(0.01)
         diary.state.set(after(look(1.0)))
-    assert [line["devices"] for line in diary.lines()] == [["gpu-1", "gpu-3"]]
+        await asyncio.sleep(0.01)
+        diary.unpublished.set(frozenset({"gpu-1"}))
+    assert [(line["level"], line["devices"]) for line in diary.lines()] == [
+        ("warning", ["gpu-1", "gpu-3"]),
+        ("info", ["gpu-3"]),
+    ]
 
 
 async def test_lost_memory_is_written_once(diary: Diary) -> None:

@@ -259,3 +259,12 @@ async def test_a_machine_that_cannot_be_told_is_told_again(bench: Bench) -> None
         state.rmdir()
         await bench.phase("Active")
         assert "telling the machine (api)" not in bench.keeper.problems.value
+
+
+async def test_a_machine_that_lost_its_file_is_told_again(bench: Bench) -> None:
+    """What the objects say holds, whoever removed the file: it is looked at every few seconds."""
+    async with bench.running():
+        await bench.put(fresh())
+        await bench.told(LOST)
+        (bench.folder / "machine.json").unlink()
+        await bench.told(LOST)

@@ -8,12 +8,11 @@ from hypothesis import strategies as st
 
 from drasim.config.problems import PROBLEM_KINDS
 from drasim.devices import gpu_devices, nic_devices
-from drasim.hardware import Fault, Gpu, Nic
+from drasim.hardware import Fault, Gpu, Nic, device_name
 from drasim.hardware.simulated.faults import (
     FAULT_KINDS,
     FaultRefused,
     checked_code,
-    device_name,
     resolve,
     struck,
 )

@@ -56,7 +56,7 @@ def test_after_nothing_is_at_once() -> None:
         ({"device": "gpu-9"}, 'spec.device: "gpu-9" is no device of this machine'),
         ({"kind": "melted"}, 'spec.kind: "melted" is no kind of fault'),
         ({"kind": "xid", "code": "x"}, 'spec.code: "x" is not allowed'),
-        ({"after": "soon"}, 'spec.after: "soon" is not allowed; allowed: 1ms to 24h'),
+        ({"after": "soon"}, 'spec.after: "soon" is not allowed; allowed: 0s to 24h'),
         ({"duration": "0s"}, 'spec.duration: "0s" is not allowed'),
         ({"device": ""}, "spec.device: exactly one of device and all"),
     ],

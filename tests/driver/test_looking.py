@@ -152,3 +152,27 @@ async def test_a_clock_that_is_set_back_does_not_make_it_blind(tmp_path: Path) -
         await watched.looking.state.wait(lambda state: len(state.problems) == 2)
         stage.show(now())
         await watched.looking.state.wait(lambda state: not state.problems)
+
+
+async def test_hardware_that_stays_blind_is_unknown(tmp_path: Path) -> None:
+    """Nobody takes its devices for well any longer than one whose probe hangs; a look settles it."""
+    policy = ProblemsConfig(clear_after=Seconds(0.05), clear_after_most=Seconds(0.2), silent_after=Seconds(0.03))
+    stage = Stage(now(0))
+    async with Watched(tmp_path, stage, policy).running() as watched:
+        await watched.looking.state.wait(lambda state: bool(state.problems))
+        seen = dict(watched.looking.state.value.looks)
+        stage.show(HardwareError("no driver"))
+        await watched.looking.state.wait(lambda _: watched.problems(1) == ["probe-hangs"])
+        assert (watched.problems(0), watched.looking.state.value.looks) == (["xid", "probe-hangs"], seen)
+        stage.show(now(0))
+        await watched.looking.state.wait(lambda _: (watched.problems(0), watched.problems(1)) == (["xid"], []))
+
+
+async def test_hardware_that_was_never_seen_is_not_published_blindly(tmp_path: Path) -> None:
+    """After a restart what is known of before is no look: nothing is told of it until there is one."""
+    async with Watched(tmp_path, Stage(now(0))).running() as watched:
+        await watched.looking.state.wait(lambda state: bool(state.problems))
+    policy = ProblemsConfig(silent_after=Seconds(0.001))
+    async with Watched(tmp_path, Stage(HardwareError("no driver")), policy).running() as watched:
+        await asyncio.sleep(0.05)
+        assert (watched.problems(1), watched.looking.state.value.looked_at) == ([], 0.0)

@@ -105,6 +105,27 @@ def test_what_both_drivers_say_is_said_once(tmp_path: Path, capsys: pytest.Captu
     assert capsys.readouterr().err == missing
 
 
+INTERRUPTED = """
+import signal, sys
+
+class Impatient:
+    def find_spec(self, name, *_):
+        if name == "drasim.cli.commands":
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Impatient())
+sys.argv = ["drasim", "version"]
+from drasim.__main__ import main
+main()
+"""
+
+
+def test_an_interrupt_is_no_traceback() -> None:
+    """Ctrl-C while the command is still being loaded ends it quietly, with the exit code that shells expect."""
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_help_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
     """Asking for help exits with 0."""
     assert execute(["node", "--help"], {}) == 0

@@ -118,3 +118,41 @@ def test_every_cut_of_the_file_is_found_out(tmp_path: Path) -> None:
         (tmp_path / "problems.json").write_bytes(whole[:end])
         state, reason = memory(tmp_path).load()
         assert (state, reason is None) == (NodeState(), False)
+
+
+@pytest.mark.parametrize("since", [-1, 10**12])
+def test_a_time_that_is_none_is_damage(tmp_path: Path, since: int) -> None:
+    """No taint could have it: the file is moved aside instead of stopping every process that reads it."""
+    memory(tmp_path).keep(after(look(1.0, {0: (FALLEN,)})))
+    file = tmp_path / "problems.json"
+    known = json.loads(file.read_text())
+    known["problems"][GPUS[0].id][0]["since"] = since
+    file.write_text(json.dumps(known))
+    state, reason = memory(tmp_path).load()
+    assert (state, "since" in (reason or "")) == (NodeState(), True)
+
+
+def test_a_link_that_goes_up_and_down_writes_nothing(tmp_path: Path) -> None:
+    """What comes back within the damping was never over, and is remembered as such."""
+    kept, state = memory(tmp_path), after(look(1.0, {0: (FALLEN,)}))
+    kept.keep(state)
+    (tmp_path / "problems.json").unlink()
+    for second in (2.0, 3.0, 4.0, 5.0):
+        state = fold(state, look(second, {0: (FALLEN,)} if second % 2 else {}), POLICY)
+        kept.keep(state)
+    assert not (tmp_path / "problems.json").exists()
+    for second in (99.0, 199.0):
+        state = fold(state, look(second), POLICY)
+        kept.keep(state)
+    assert (tmp_path / "problems.json").exists()
+
+
+def test_a_restart_before_the_first_look_after_a_reboot(tmp_path: Path) -> None:
+    """A device that has not answered since the reboot is still decided by the first look that sees it."""
+    memory(tmp_path).keep(after(look(1.0, {0: (FALLEN,), 1: (FULL,)})))
+    kept = memory(tmp_path, "boot-2")
+    kept.keep(fold(kept.load()[0], look(99.0, {1: (FULL,)}, silent={0: 99.0}), POLICY))
+    state, _ = memory(tmp_path, "boot-2").load()
+    assert state.doubtful == {GPUS[0].id}
+    state = fold(state, look(199.0, {1: (FULL,)}), POLICY)
+    assert [each.kind for each in standing(state.problems.get(GPUS[0].id, ()))] == []

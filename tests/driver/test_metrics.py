@@ -68,6 +68,13 @@ def test_dropped_fields_name_the_gates() -> None:
     assert read(seen(dropped))[f"drasim_dropped_fields driver={DRIVER} gates=DRADeviceTaints pool=a-gpu"] == 1
 
 
+def test_fields_that_are_kept_again_are_no_figure_any_more() -> None:
+    """The gate was switched on: an alert on it ends."""
+    dropped = FieldsDropped(driver=DRIVER, pool="a-gpu", fields=("taints",), gates=("DRADeviceTaints",))
+    kept = FieldsDropped(driver=DRIVER, pool="a-gpu", fields=(), gates=())
+    assert not any(name.startswith("drasim_dropped_fields") for name in read(seen(dropped, kept)))
+
+
 def test_gauges_are_read_when_somebody_asks() -> None:
     """What is true now is given by the caller, one family for each name."""
     gauges = [Gauge("devices", "Devices", {"driver": name}, value) for name, value in (("a", 4), ("b", 8))]

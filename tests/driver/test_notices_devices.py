@@ -93,6 +93,16 @@ def test_a_recovery_says_what_is_left() -> None:
     ]
 
 
+def test_a_problem_that_comes_back_is_told_apart() -> None:
+    """Equal Events are written once a minute: the last one that stands there must be the truth all the same."""
+    again = Problem(kind="xid", code="79", message="xid!", since=int(STARTED + 9), relapses=1)
+    over = Problem(kind="xid", code="79", message="xid!", since=int(STARTED + 9), relapses=1, cleared=STARTED + 20)
+    (begun,) = news(frozenset(), state(a=(again,)), CONFIG)
+    (ended,) = news(stands(state(a=(again,))), state(a=(over,)), CONFIG)
+    assert begun.text == "xid 79: xid! (seen 2 times)"
+    assert ended.text == "over: xid 79 (seen 2 times); no problem is left"
+
+
 def test_a_device_that_is_gone_has_not_recovered() -> None:
     """What stood on a device that was taken out is nobody's any more; that it is gone is a problem of its own."""
     before, after = state(a=(XID,)), state(gone=(A,), a=(problem("unplugged"),))
@@ -236,7 +246,7 @@ async def test_a_machine_that_fails_as_a_whole_is_one_event() -> None:
         scene.state.set(state(a=(XID,), b=(XID, HOT)))
         found = await scene.events(4)
     texts = {(event.regarding.kind, event.reason): event.note for event in found}
-    assert texts["Node", DEVICE_UNHEALTHY] == f"{DRIVER}: gpu-0: xid 79: xid!; gpu-1: xid 79: xid!"
+    assert texts["Node", DEVICE_UNHEALTHY] == f"{DRIVER}: gpu-0, gpu-1: xid 79: xid!"
     assert texts["Node", DEVICE_DEGRADED] == f"{DRIVER}: gpu-1: thermal: thermal!"
     assert texts["Pod", DEVICE_UNHEALTHY].count("of claim train") == 2
 
@@ -278,6 +288,21 @@ async def test_the_node_learns_though_claims_cannot_be_read() -> None:
         scene.state.set(state(a=(XID,)))
         (event,) = await scene.events(1)
     assert event.regarding.kind == "Node"
+
+
+async def test_a_claim_that_cannot_be_looked_into_hides_no_other() -> None:
+    """Nobody may list Pods here, which only a PodGroup needs: the Pods of the other claims learn of it."""
+    scene = Scene()
+    group = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "gang", "uid": "g"}
+    await scene.hold("gang", A, consumers=[group])
+    await scene.hold("train", A, consumers=[a_pod("train-0")])
+    scene.cluster.faults.fail("list", code=403, times=1)
+    async with scene.telling():
+        scene.state.set(state(a=(XID,)))
+        while not any(each.verb == "list" for each in scene.cluster.faults.requests):  # noqa: ASYNC110 - as in events
+            await asyncio.sleep(0.005)
+        _, pod = await scene.events(2)
+    assert pod.regarding.name == "train-0"
 
 
 async def test_after_a_restart_nothing_is_told_twice() -> None:

@@ -184,3 +184,19 @@ def test_a_link_that_flaps_writes_one_slice(tmp_path: Path) -> None:
         made.renew(state, NOBODY, taints_kept=True)
         pools.append(made.pools.value)
     assert all(each is pools[0] for each in pools)
+
+
+def test_problems_are_told_though_no_spec_can_be_written(tmp_path: Path) -> None:
+    """A disk that is full when a device goes away keeps no sick device in use: isolation needs no CDI spec."""
+    made, whole = offer(tmp_path), look(1.0)
+    made.renew(after(whole), NOBODY, taints_kept=True)
+    (tmp_path / "cdi").rename(tmp_path / "away")
+    (tmp_path / "cdi").write_text("")
+    state = after(whole, look(2.0, {0: (FALLEN,)}, devices=GPUS[:3]))
+    with pytest.raises(SetupError):
+        made.renew(state, NOBODY, taints_kept=True)
+    assert tainted(made) == ["gpu-0", "gpu-3"]
+    assert {name for name, each in health(made).items() if each.health is Health.UNHEALTHY} == {"gpu-0", "gpu-3"}
+    (tmp_path / "cdi").unlink()
+    made.renew(state, NOBODY, taints_kept=True)
+    assert (list(devices(made)), tainted(made)) == (["gpu-0", "gpu-1", "gpu-2"], ["gpu-0"])

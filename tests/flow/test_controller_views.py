@@ -33,7 +33,7 @@ async def test_a_taint_that_the_view_missed(stale: tuple[Town, Views]) -> None:
     """The pool is read anew: what changed since then is known before anything is written."""
     town, views = stale
     await town.publish(gpu_1=[fault("lost")])
-    await views.confirm(GPU, "node-a-gpu")
+    await views.confirm(GPU, "node-a-gpu", "node-a")
     (known,) = views.slices.values()
     assert [bool(device.taints) for device in known.spec.devices or ()] == [False, True]
 
@@ -44,12 +44,25 @@ async def test_a_slice_that_is_gone_or_another_one(stale: tuple[Town, Views]) ->
     before = next(iter(views.slices.values()))
     await town.wipe()
     await town.publish(gpu_0=[fault("lost")])
-    await views.confirm(GPU, "node-a-gpu")
+    await views.confirm(GPU, "node-a-gpu", "node-a")
     (known,) = views.slices.values()
     assert known.metadata.uid != before.metadata.uid
     await town.wipe()
-    await views.confirm(GPU, "node-a-gpu")
+    await views.confirm(GPU, "node-a-gpu", "node-a")
     assert views.slices == {}
+
+
+async def test_a_pool_that_the_view_does_not_have(stale: tuple[Town, Views]) -> None:
+    """It is looked for on its Node: what seems to be missing may have come back long ago."""
+    town, views = stale
+    await town.wipe()
+    await views.confirm(GPU, "node-a-gpu", "node-a")
+    assert views.slices == {}
+    await town.publish(gpu_0=[fault("lost")])
+    await town.publish("node-b")
+    await views.confirm(GPU, "node-a-gpu", "node-a")
+    (known,) = views.slices.values()
+    assert (known.spec.node_name, bool((known.spec.devices or ())[0].taints)) == ("node-a", True)
 
 
 async def test_what_the_leader_before_wrote_last(stale: tuple[Town, Views]) -> None:

@@ -11,8 +11,11 @@ from dra_plugin.cluster import Selector
 from dra_plugin.health import Health
 from dra_plugin.resources import RESOURCE_SLICE, Device, ResourceSlice
 from dra_plugin.testing import FakeCluster
+from drasim.driver import stores_for
 from drasim.hardware import Fault, Gpu, Nic
+from drasim.hardware.simulated import SimulatedHardware
 from drasim.node import Node
+from drasim.preparer import Preparer
 from drasim.probes import problems
 from tests.flow.nodes import GPU, NIC, NODE, World, until, until_registered, world_at
 
@@ -270,7 +273,7 @@ async def test_a_device_unplugged_while_the_driver_was_away(world: World) -> Non
         await world.published()
         await world.prepare(GPU, await world.claim("a", "gpu-3"))
         machine = node.machine
-    await machine.take_out(machine.machine.gpus[3].id)
+    await machine.set_faults("hand", [Fault(device=machine.machine.gpus[3].id, kind="unplugged")])
     async with written(world) as writes, world.node("pod-2"):
         await until_published(world, gpu_3=["unplugged"])
     sizes = {len(each.spec.devices or ()) for each in writes if each.spec.driver == GPU}
@@ -287,6 +290,18 @@ async def test_a_damaged_record_may_hold_anything(world: World) -> None:
         await fail(node, "gpu-1 unplugged")
         await until_published(world, gpu_1=["unplugged"])
         await world.unprepare(GPU, ref)
+        await world.published(gpus=3)
+
+
+async def test_a_claim_that_another_process_lets_go(world: World) -> None:
+    """An older instance at its end, or `drasim release`: what it did is seen though the kubelet asks for nothing."""
+    async with world.node(**QUICK) as node:
+        ref = await world.claim("a", "gpu-3")
+        await world.prepare(GPU, ref)
+        await fail(node, "gpu-3 unplugged")
+        await until_published(world, gpu_3=["unplugged"])
+        hardware, stores = SimulatedHardware(node.machine, "gpu", 1.0), stores_for(GPU, node.config)
+        await Preparer(GPU, hardware, node.drivers[0].inventory, stores, "boot-1").unprepare(ref)
         await world.published(gpus=3)
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from dra_plugin.errors import SetupError
 from dra_plugin.resources import RESOURCE_SLICE
+from drasim.hardware import Fault
 from drasim.probes import problems
 from tests.flow.nodes import BOTH, GPU, NIC, NODE, World, until, until_registered
 
@@ -155,7 +156,7 @@ async def test_a_device_that_is_taken_out_is_unpublished(world: World) -> None:
     """Hot-unplug reaches the pool and the static CDI spec; the pool stays whole."""
     async with world.node() as node:
         await world.published()
-        await node.machine.take_out(node.machine.machine.gpus[3].id)
+        await node.machine.set_faults("hand", [Fault(device=node.machine.machine.gpus[3].id, kind="unplugged")])
         await world.published(gpus=3)
         with pytest.raises(KeyError):
             world.edits(f"k8s.{GPU}/device=gpu-3")

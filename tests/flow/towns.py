@@ -71,9 +71,18 @@ class Town:
         for each in (await self.cluster.list(RESOURCE_SLICE, Selector(fields={"spec.nodeName": node}))).items:
             await self.cluster.delete(RESOURCE_SLICE, each)
 
-    async def hold(self, name: str, device: str, *, pods: Iterable[str] = (), named: bool = False, **more: Any) -> None:  # noqa: ANN401 - members of a result
+    async def hold(
+        self,
+        name: str,
+        device: str,
+        node: str = "node-a",
+        *,
+        pods: Iterable[str] = (),
+        named: bool = False,
+        **more: Any,  # noqa: ANN401 - members of a result
+    ) -> None:
         """Store an allocated claim: made for a Pod, or (``named``) by people."""
-        where = place(device)
+        where = place(device, node)
         result = {"request": "r", "driver": where.driver, "pool": where.pool, "device": device, **more}
         owners = [] if named else [{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": f"uid-{name}"}]
         consumers = [{"resource": "pods", "name": pod, "uid": f"uid-{pod}"} for pod in pods]

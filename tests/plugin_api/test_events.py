@@ -56,8 +56,19 @@ async def test_repetitions_are_written_once_a_minute() -> None:
     assert ours.dropped == 0
 
 
+async def test_many_objects_each_have_their_events() -> None:
+    """A machine that fails as a whole is told of on each of its Pods, and so is its recovery."""
+    cluster = FakeCluster()
+    ours = events(cluster)
+    for note in ("fails", "well again"):
+        for index in range(110):
+            pod = ObjectReference(api_version="v1", kind="Pod", name=f"pod-{index}", namespace="ns", uid=f"{index}")
+            await ours.emit(pod, reason="R", note=note)
+    assert (len(await stored(cluster)), ours.dropped) == (220, 0)
+
+
 async def test_a_flood_is_cut_off() -> None:
-    """Many different Events at once are limited; later ones get through again."""
+    """Many different Events about one object at once are limited; later ones get through again."""
     cluster = FakeCluster()
     ours = events(cluster)
     for index in range(100):
@@ -65,6 +76,8 @@ async def test_a_flood_is_cut_off() -> None:
     written = len(await stored(cluster))
     assert written == 20
     assert ours.dropped == 80
+    await ours.emit(NODE, reason="R", note="about another object")
+    assert len(await stored(cluster)) == (written := written + 1)
     await asyncio.sleep(30)
     await ours.emit(CLAIM, reason="R", note="99")
     assert len(await stored(cluster)) == written + 1
@@ -92,8 +105,8 @@ async def test_a_hanging_server_holds_nobody_up() -> None:
 
 
 async def test_long_notes_are_cut() -> None:
-    """The API takes a kilobyte; characters stay whole."""
+    """The API takes a kilobyte; characters stay whole, and what was cut shows."""
     cluster = FakeCluster()
     await events(cluster).emit(CLAIM, reason="R", note="x" + "ü" * 1000)
     (event,) = await stored(cluster)
-    assert event.note == "x" + "ü" * 511
+    assert event.note == "x" + "ü" * 510 + "…"

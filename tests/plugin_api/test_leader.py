@@ -292,6 +292,19 @@ async def test_a_lease_that_somebody_else_holds_ends_our_term() -> None:
         assert a.leads
 
 
+async def test_terms_are_told_apart() -> None:
+    """Renewals go on with a term; who leads again after it led no more knows that others may have led meanwhile."""
+    cluster = FakeCluster()
+    async with candidates(cluster, "a", "b") as (a, b):
+        await asyncio.sleep(30)
+        assert [a.election.term, b.election.term] == [1, 0]
+        a.line.state = "cut"
+        await a.until_it(leads=False)
+        a.line.state = "up"
+        await a.until_it(leads=True)
+        assert [a.election.term, b.election.term] == [2, 0]
+
+
 async def test_a_server_that_is_busy_is_left_alone() -> None:
     """Retry-After is kept, by candidates and by a leader."""
     cluster = FakeCluster()

@@ -267,6 +267,31 @@ async def test_a_list_keeps_what_is_newer_than_it() -> None:
         assert view(mirror) == {"new": "50"}
 
 
+async def test_reading_anew_does_not_wait_for_the_watch() -> None:
+    """A view that hears of nothing has what the server has, and nothing that its watch tells late brings back more."""
+    cluster = FakeCluster()
+    first = await cluster.create(RESOURCE_SLICE, a_slice("a"))
+    mirror = Mirror(cluster, RESOURCE_SLICE)
+    mirror.learn(first)
+    later = await cluster.replace(RESOURCE_SLICE, with_devices(first, "d"))
+    await cluster.delete(RESOURCE_SLICE, later)
+    made = await cluster.create(RESOURCE_SLICE, a_slice("b"))
+    await mirror.reread()
+    assert mirror.objects.value == {"b": made}
+    mirror.learn(later)
+    assert mirror.objects.value == {"b": made}
+
+
+async def test_reading_anew_keeps_what_is_newer() -> None:
+    """Something that was made while the list was on its way is not taken for gone, now or later."""
+    mirror = empty()
+    mirror.learn(at(50, "new", "u2"))
+    await mirror.reread()
+    assert view(mirror) == {"new": "50"}
+    mirror.learn(at(51, "new", "u2"))
+    assert view(mirror) == {"new": "51"}
+
+
 class _Counting(FakeCluster):
     lists = 0
 

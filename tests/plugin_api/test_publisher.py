@@ -225,6 +225,7 @@ async def test_dropped_fields_are_tried_again_after_a_new_list() -> None:
         it.cluster.watching.end(410)
         await pause(5)
         assert (it.state().dropped, it.writes) == ((), ["create", "update"])
+        assert [each.fields for each in it.seen if isinstance(each, FieldsDropped)] == [("devices[].taints",), ()]
 
 
 async def test_values_that_break_limits_are_reported_and_the_rest_is_published() -> None:

@@ -55,11 +55,14 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 
 {{/* Seconds of grace for the Pod: what config.drain says (20, "20s", "2m"), and ten more. */}}
 {{- define "drasim.grace" -}}
-{{- $text := toString .Values.config.drain -}}
-{{- $number := regexFind "^[0-9.]+" $text | float64 -}}
-{{- $unit := regexFind "[a-z]+$" $text | default "s" -}}
-{{- $seconds := get (dict "ms" 0.001 "s" 1.0 "m" 60.0 "h" 3600.0) $unit -}}
-{{- addf (mulf $number $seconds) 10 | ceil | int -}}
+{{- addf (include "drasim.seconds" (toString .Values.config.drain) | float64) 10 | ceil | int -}}
+{{- end -}}
+
+{{/* The seconds of a time, such as "20", "500ms", "2m"; Helm writes large numbers with an exponent. */}}
+{{- define "drasim.seconds" -}}
+{{- $number := regexFind "^[0-9.]+(e[+-][0-9]+)?" . | float64 -}}
+{{- $unit := regexFind "(ms|s|m|h)$" . | default "s" -}}
+{{- mulf $number (get (dict "ms" 0.001 "s" 1.0 "m" 60.0 "h" 3600.0) $unit) -}}
 {{- end -}}
 
 {{/* The name of what belongs to the controller: its Deployment, account, rights, Lease; the stem of its status. */}}

@@ -12,9 +12,9 @@ import msgspec
 import typer
 
 from drasim.cli import scenario
-from drasim.cli.books import Book, opened_book, recorded
+from drasim.cli.books import Book, Put, opened_book, recorded
 from drasim.cli.devices import Output as Form
-from drasim.cli.options import Common, expanded
+from drasim.cli.options import Common, Node, Nodes, expanded
 from drasim.cli.output import Output, columns
 from drasim.config import ConfigError, dump_yaml
 from drasim.faults import DeviceFault, DeviceFaultSpec, DeviceFaultStatus
@@ -40,17 +40,49 @@ Device = Annotated[str, typer.Argument(metavar="DEVICE", help="gpu-3, a UUID, a 
 class Details(msgspec.Struct, frozen=True, kw_only=True):
     """What a fault may have besides."""
 
+    node: Node = ""
     after: Annotated[str | None, typer.Option(metavar="TIME", help="Begin later, such as 30s.")] = None
     duration: Annotated[str | None, typer.Option(metavar="TIME", help="End by itself, such as 5m.")] = None
     name: Annotated[str, typer.Option(metavar="NAME", help="Name of the object. Default: made of the rest.")] = ""
+
+
+class Meant(msgspec.Struct, frozen=True, kw_only=True):
+    """Which faults are repaired."""
+
+    device: Annotated[str, typer.Argument(metavar="DEVICE", help="gpu-3, or as it was given to inject.")] = ""
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="Only faults of this kind.")] = ""
+    name: Annotated[str, typer.Option(metavar="NAME", help="The fault of that name, instead of a DEVICE's.")] = ""
+    everything: Annotated[bool, typer.Option("--all", help="All faults of the Node; without --node of all.")] = False
+    node: Annotated[
+        str, typer.Option(metavar="NAME", help="The Node. Default for a DEVICE: $NODE_NAME, else the only one.")
+    ] = ""
+
+    def check(self) -> None:
+        """Raise ConfigError unless they say one thing."""
+        if sum(map(bool, (self.device, self.name, self.everything))) != 1:
+            raise ConfigError("arguments", "DEVICE", "exactly one of DEVICE, --name and --all must be given")
+        if self.name and self.node:
+            raise ConfigError("arguments", "--node", "not allowed with --name, which is of the whole cluster")
+        if self.kind:
+            with _named():
+                checked_kind(self.kind)
+
+
+class Cleared(msgspec.Struct, frozen=True, kw_only=True):
+    """Names of the faults that were repaired, and what still befalls the device, being meant for others too."""
+
+    removed: tuple[str, ...]
+    left: tuple[DeviceFault, ...]
 
 
 @app.command("inject")
 @expanded
 def inject(
     device: Device,
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="What is wrong: xid, lost, link-down, prepare-fails ...")],
-    code: Annotated[str, typer.Argument(metavar="CODE", help="Number of an XID; seconds of a slow prepare.")] = "",
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="What is wrong.")],
+    code: Annotated[
+        str, typer.Argument(metavar="CODE", help="What some kinds have: the number of an XID, or seconds.")
+    ] = "",
     output: Annotated[Output, typer.Option("--output", "-o", help="Form of the output.")] = Output.TEXT,
     *,
     details: Details,
@@ -58,30 +90,38 @@ def inject(
 ) -> None:
     """Let a device fail.
 
-    Creates a DeviceFault, or writes a manifest into a file. Everything is checked before anything changes; what stands
-    already stays as it is.
+    GPUs can have xid (CODE: its number), ecc-uncorrectable, nvlink, thermal; NICs link-down, link-flap (CODE: seconds
+    of a period), crc-errors; both lost, unplugged, probe-hangs, prepare-fails, prepare-slow and unprepare-slow (CODE:
+    seconds); PCIe roots down.
+
+    Creates a DeviceFault, or writes a manifest into a file. Everything is checked before anything changes. The same
+    fault again changes nothing; with other times, or another one by a name that is taken, it replaces the first.
     """
+    if not device:
+        raise ConfigError("arguments", "DEVICE", "empty; needed: a device such as gpu-3")
     place = {"all": device} if device in _KINDS else {"device": device}
     timing = {"after": details.after, "duration": details.duration}
-    spec = DeviceFaultSpec(node=common.node, kind=kind, code=code or None, **place, **timing)
+    spec = DeviceFaultSpec(node=details.node, kind=kind, code=code or None, **place, **timing)
     with _named():
         checked_code(kind, code)
-    fault, new = asyncio.run(_inject(spec, details.name, common))
+    fault, became = asyncio.run(_inject(spec, details.name, common))
     if output is Output.JSON:
-        typer.echo(json.dumps({"name": fault.metadata.name, "new": new, "spec": msgspec.to_builtins(fault.spec)}))
+        told = {"name": fault.metadata.name, "new": became is Put.NEW, "replaced": became is Put.REPLACED}
+        typer.echo(json.dumps({**told, "spec": msgspec.to_builtins(fault.spec)}))
         return
-    typer.echo(f"{'injected' if new else 'stands already:'} {fault.metadata.name} ({_told(fault.spec)})")
+    typer.echo(f"{became} {fault.metadata.name} ({_told(fault.spec)})")
 
 
 @app.command("list")
 @expanded
 def list_faults(
     output: Annotated[Form, typer.Option("--output", "-o", help="Form of the output.")] = Form.TABLE,
+    node: Nodes = "",
     *,
     common: Common,
 ) -> None:
-    """Show the faults of all nodes, or of one."""
-    faults = asyncio.run(_faults(common))
+    """Show the faults of all Nodes, or of one."""
+    faults = asyncio.run(_faults(node, common))
     manifests = [{**manifest_of(fault), "status": msgspec.to_builtins(fault.status or {})} for fault in faults]
     if output is Form.JSON:
         typer.echo(json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests}, indent=2))
@@ -94,29 +134,25 @@ def list_faults(
 @app.command("clear")
 @expanded
 def clear(
-    device: Annotated[str, typer.Argument(metavar="DEVICE", help="As it was given to inject, or its name.")] = "",
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="Only faults of this kind.")] = "",
-    everything: Annotated[bool, typer.Option("--all", help="All faults of the node; without --node of all.")] = False,
     output: Annotated[Output, typer.Option("--output", "-o", help="Form of the output.")] = Output.TEXT,
     *,
+    meant: Meant,
     common: Common,
 ) -> None:
     """Repair a device.
 
-    Deletes its DeviceFaults, or takes them out of a file.
+    Deletes its DeviceFaults, or takes them out of a file. A fault that befalls more devices (all GPUs, a PCIe root) is
+    not repaired for one of them; it is named.
     """
-    if bool(device) == everything:
-        raise ConfigError("arguments", "DEVICE", "exactly one of DEVICE and --all must be given")
-    if kind:
-        with _named():
-            checked_kind(kind)
-    removed = asyncio.run(_clear(device, kind, common))
+    meant.check()
+    cleared = asyncio.run(_clear(meant, common))
     if output is Output.JSON:
-        typer.echo(json.dumps({"cleared": removed}))
-    elif not removed:
-        typer.echo("nothing to clear")
-    else:
-        typer.echo("\n".join(f"cleared {name}" for name in removed))
+        left = [fault.metadata.name for fault in cleared.left]
+        typer.echo(json.dumps({"cleared": cleared.removed, "left": left}))
+        return
+    typer.echo("\n".join(f"cleared {name}" for name in cleared.removed) or "nothing to clear")
+    for fault in cleared.left:
+        typer.echo(f"still on {meant.device}: {fault.metadata.name} ({_told(fault.spec)})")
 
 
 app.command("run")(scenario.run)
@@ -131,8 +167,8 @@ def _named() -> Iterator[None]:
         raise ConfigError("arguments", _WORDS.get(refusal.field, f"--{refusal.field}"), refusal.problem) from None
 
 
-async def _inject(spec: DeviceFaultSpec, name: str, common: Common) -> tuple[DeviceFault, bool]:
-    """Check the fault against the machine, let it stand; return it and whether it is new."""
+async def _inject(spec: DeviceFaultSpec, name: str, common: Common) -> tuple[DeviceFault, Put]:
+    """Check the fault against the machine, let it stand; return it and what became of it."""
     async with opened_book(common.used, common.file) as book:
         spec = msgspec.structs.replace(spec, node=await book.node(spec.node))
         with _named():
@@ -141,23 +177,34 @@ async def _inject(spec: DeviceFaultSpec, name: str, common: Common) -> tuple[Dev
         return fault, await book.put(fault)
 
 
-async def _faults(common: Common) -> list[DeviceFault]:
+async def _faults(node: str, common: Common) -> list[DeviceFault]:
+    """Return the faults of that Node, or of all; a Node that nobody knows is an error."""
     async with opened_book(common.used, common.file) as book:
-        return [fault for fault in await book.faults() if common.node in ("", fault.spec.node)]
+        found = [fault for fault in await book.faults() if node in ("", fault.spec.node)]
+        if node and not found:
+            await book.check_node(node)
+        return found
 
 
-async def _clear(device: str, kind: str, common: Common) -> list[str]:
-    """Repair what is meant and return the names; a device that nobody knows is an error."""
+async def _clear(meant: Meant, common: Common) -> Cleared:
+    """Repair what is meant; a device or Node that nobody knows is an error."""
     async with opened_book(common.used, common.file) as book:
-        node = await book.node(common.node) if device else common.node
-        meant = [fault for fault in await book.faults() if _is_meant(fault, node, device, kind)]
-        if device and not meant:
-            await _check_known(book, node, device)
-        return [fault.metadata.name or "" for fault in meant if await book.remove(fault)]
+        node = await book.node(meant.node) if meant.device else meant.node
+        faults = await book.faults()
+        found = [fault for fault in faults if _is_meant(fault, node, meant)]
+        if not found:
+            await _check_known(book, node, meant.device)
+        left = tuple(fault for fault in faults if fault not in found and _befalls(fault, node, meant))
+        return Cleared(
+            removed=tuple([each.metadata.name or "" for each in found if await book.remove(each)]), left=left
+        )
 
 
 async def _check_known(book: Book, node: str, device: str) -> None:
-    """Raise ConfigError unless the node has that device."""
+    """Raise ConfigError for a Node that is none, or that does not have the device."""
+    if not device:
+        await book.check_node(node)
+        return
     machine, kind = await book.machine(node), "down" if ROOT.fullmatch(device) else "lost"
     with _named():
         resolve(machine, kind, **({"every": device} if device in _KINDS else {"device": device}))
@@ -175,13 +222,22 @@ def _checked_name(name: str) -> str:
     return name
 
 
-def _is_meant(fault: DeviceFault, node: str, device: str, kind: str) -> bool:
-    """Tell whether the fault is on that node and device; one that befalls more devices is meant as a whole only."""
-    spec = fault.spec
-    if node not in ("", spec.node) or kind not in ("", spec.kind):
+def _is_meant(fault: DeviceFault, node: str, meant: Meant) -> bool:
+    """Tell whether the fault is to be repaired; one that befalls more devices is meant as a whole only."""
+    spec, device = fault.spec, meant.device
+    if meant.name:
+        return fault.metadata.name == meant.name and meant.kind in ("", spec.kind)
+    if node not in ("", spec.node) or meant.kind not in ("", spec.kind):
         return False
-    alone = (fault.status or DeviceFaultStatus()).devices if spec.device and not ROOT.fullmatch(spec.device) else None
+    alone = spec.device and not ROOT.fullmatch(spec.device) and (fault.status or DeviceFaultStatus()).devices
     return not device or device in (spec.device, spec.all) or alone == (device,)
+
+
+def _befalls(fault: DeviceFault, node: str, meant: Meant) -> bool:
+    """Tell whether the fault befalls the device, now or later."""
+    status = fault.status or DeviceFaultStatus()
+    there = fault.spec.node == node and meant.device in (status.devices or ())
+    return there and meant.kind in ("", fault.spec.kind) and status.phase in ("Pending", "Active")
 
 
 def _told(spec: DeviceFaultSpec) -> str:

@@ -13,20 +13,23 @@ from drasim.cli.config import ConfigFile, Settings
 from drasim.cli.output import configured
 from drasim.config import Config
 
-__all__ = ["Common", "expanded"]
+__all__ = ["Api", "Common", "Node", "Nodes", "expanded"]
+
+Node = Annotated[
+    str,
+    typer.Option("--node", metavar="NAME", help="The Node. Default: $NODE_NAME, else the only one that has devices."),
+]
+"""The one Node that a command is about."""
+
+Nodes = Annotated[str, typer.Option("--node", metavar="NAME", help="Only of this Node.")]
+"""The Node that a command is about, which without it is about all of them."""
 
 
-class Common(msgspec.Struct, frozen=True, kw_only=True):
-    """Where faults are kept, and by which configuration."""
+class Api(msgspec.Struct, frozen=True, kw_only=True):
+    """How to reach the API server, and what the drivers are called there."""
 
-    node: Annotated[
-        str, typer.Option("--node", metavar="NAME", help="The Node. Default: $NODE_NAME, else the only one.")
-    ] = ""
-    file: Annotated[
-        Path | None,
-        typer.Option(
-            "--file", "-f", metavar="FILE", help="Use this file of manifests (simulation.faults), no cluster."
-        ),
+    kubeconfig: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="How to reach the API server. Default: $KUBECONFIG.")
     ] = None
     config: ConfigFile = None
     settings: Settings = None
@@ -34,7 +37,19 @@ class Common(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def used(self) -> Config:
         """The configuration. Raises ConfigError."""
-        return configured(self.config, self.settings)
+        path = [f"kubeconfig={self.kubeconfig.absolute()}"] if self.kubeconfig else []
+        return configured(self.config, [*(self.settings or ()), *path])
+
+
+class Common(Api, frozen=True, kw_only=True):
+    """Where faults are kept, and by which configuration."""
+
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--file", "-f", metavar="FILE", help="Use this file of manifests (simulation.faults), no cluster."
+        ),
+    ] = None
 
 
 def expanded(command: Callable[..., None]) -> Callable[..., None]:

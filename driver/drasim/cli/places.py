@@ -11,7 +11,7 @@ from drasim.devices import STANDARD
 from drasim.hardware import Gpu, Nic, Pci
 from drasim.hardware.simulated import Machine
 
-__all__ = ["chosen_node", "published_machine"]
+__all__ = ["check_node", "chosen_node", "published_machine"]
 
 _MOST_LISTED = 16
 _NONE = DeviceAttribute()
@@ -33,10 +33,19 @@ async def published_machine(cluster: Cluster, config: Config, node: str) -> Mach
     nics = tuple(_nic(device) for device in await _devices(cluster, config.nic.driver, node))
     if gpus or nics:
         return Machine(gpus=gpus, nics=nics)
-    exists = await cluster.get(NODE, node) is not None
-    problem = "publishes no devices of these drivers" if exists else "is no Node of this cluster"
+    await check_node(cluster, config, node)
+    raise await _unusable(cluster, config, node, "publishes no devices of these drivers")
+
+
+async def check_node(cluster: Cluster, config: Config, node: str) -> None:
+    """Raise ConfigError unless that is a Node of the cluster."""
+    if await cluster.get(NODE, node) is None:
+        raise await _unusable(cluster, config, node, "is no Node of this cluster")
+
+
+async def _unusable(cluster: Cluster, config: Config, node: str, problem: str) -> ConfigError:
     nodes = await _publishing(cluster, config)
-    raise ConfigError("flags", "--node", f'"{node}" {problem}{suggestion(node, nodes)}; allowed: {_listed(nodes)}')
+    return ConfigError("flags", "--node", f'"{node}" {problem}{suggestion(node, nodes)}; allowed: {_listed(nodes)}')
 
 
 def _listed(nodes: list[str]) -> str:

@@ -23,6 +23,7 @@ from drasim.faults.timeline import Event, events_of, nodes_of
 __all__ = ["BrokenOff", "Playing", "play", "run"]
 
 _FASTEST = 1e6
+_PATIENCE = 20.0  # seconds: a server that is away for a moment does not end what may have run for an hour
 
 
 class BrokenOff(PluginError):
@@ -47,6 +48,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """The options of the command."""
 
     speed: Annotated[float, typer.Option(help="How often faster than the file says, such as 10.")] = 1.0
+    node: Annotated[str, typer.Option(metavar="NAME", help="The Node, for a file that names none.")] = ""
     seed: Annotated[int | None, typer.Option(help="Another seed than the file's.")] = None
     keep: Annotated[bool, typer.Option("--keep", help="When broken off, leave what was injected.")] = False
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the time line.")] = False
@@ -71,9 +73,9 @@ def run(
     loaded = load_scenario(scenario)
     if options.seed is not None:
         loaded = msgspec.structs.replace(loaded, seed=options.seed)
-    left = asyncio.run(_run(loaded, scenario, options, common, _teller(output)))
-    if left and output is Output.TEXT:
-        typer.echo(f"done; still standing: {', '.join(left)}")
+    left = asyncio.run(_run(loaded, scenario, options, common, _teller(output, planned=options.dry_run)))
+    if output is Output.TEXT and not options.dry_run:
+        typer.echo(f"done; still standing: {', '.join(left) or 'nothing'}")
 
 
 async def play(events: Iterable[Event], book: Book, playing: Playing, stop: asyncio.Event) -> list[str]:
@@ -106,8 +108,8 @@ async def _run(
     stop = asyncio.Event()
     for signum in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(signum, stop.set)
-    async with opened_book(common.used, common.file) as book:
-        events = await _events(scenario, file, book, common.node)
+    async with opened_book(common.used, common.file, _PATIENCE) as book:
+        events = await _events(scenario, file, book, options.node)
         if options.dry_run:
             for event in events:
                 tell(event, event.at)
@@ -118,7 +120,10 @@ async def _run(
 async def _events(scenario: Scenario, file: Path, book: Book, node: str) -> tuple[Event, ...]:
     named = all(step.inject is None or step.inject.node or scenario.node for step in scenario.steps)
     node = node if named else await book.node(node)
-    machines = {name: await book.machine(name) for name in nodes_of(scenario, node, str(file))}
+    nodes = nodes_of(scenario, node, str(file))
+    if node and nodes and node not in nodes:
+        raise ConfigError("arguments", "--node", f'"{node}" is not in the scenario; allowed: {", ".join(nodes)}')
+    machines = {name: await book.machine(name) for name in nodes}
     stem = re.sub(r"[^a-z0-9]+", "-", file.stem.lower()).strip("-") or "scenario"
     return events_of(scenario, machines, node, str(file), stem)
 
@@ -158,14 +163,15 @@ async def _repair(book: Book, standing: dict[str, DeviceFault], *, keep: bool) -
     return f"repaired: {', '.join(repaired) or 'nothing'}; left: {', '.join(left) or 'nothing'}{problem}"
 
 
-def _teller(output: Output) -> Callable[[Event, float], None]:
-    """Return what prints an event: a line for people, or a JSON object in a line."""
+def _teller(output: Output, *, planned: bool) -> Callable[[Event, float], None]:
+    """Return what prints an event, done or ``planned``: a line for people, or a JSON object in a line."""
 
     def tell(event: Event, seconds: float) -> None:
         if output is Output.TEXT:
             typer.echo(str(event))
             return
-        spec = msgspec.to_builtins(event.spec)
-        typer.echo(json.dumps({"at": event.at, "done": round(seconds, 3), "action": event.action, "spec": spec}))
+        done = {} if planned else {"done": round(seconds, 3)}
+        what = {"action": event.action, "name": event.name, "spec": msgspec.to_builtins(event.spec)}
+        typer.echo(json.dumps({"at": event.at, **done, **what}))
 
     return tell

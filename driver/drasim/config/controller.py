@@ -108,7 +108,8 @@ class ControllerConfig(Section, frozen=True, kw_only=True):
         rack_label: the label of Nodes that names their rack.
         gone_after: how long a device must have been missing, held by no claim, until its rule is lifted.
         on_named_claim: a claim that outlives its Pods (a Pod names it, or it belongs to a PodGroup) brings the next Pod
-            to the same device: ``hold`` makes no rule for that device, ``evict`` does.
+            to the same device: ``hold`` makes no rule for that device, ``evict`` does. A rule that stands already stays
+            until the device is well.
         dry_run: make no rule, and say which Pods would go.
     """
 

@@ -8,6 +8,7 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import msgspec
 from msgspec.structs import replace
@@ -65,7 +66,7 @@ class Session:
             Store(cluster, kind or DEVICE_TAINT_RULE, config.owner),
             self._observe,
         )
-        events = Events(cluster, config.name, controller.identity)
+        events = partial(Events, cluster, config.name, controller.identity)
         self.narrator = Narrator(cluster, events, self.keeper.outcome, frame)
         self.refuser = Refuser(cluster, self.views.nodes, controller.election)
         self.rules_api = frame.rules_api

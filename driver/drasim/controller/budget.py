@@ -29,7 +29,7 @@ class Ledger:
         self._used: Counter[Scope] = Counter()
         self._held: Counter[Scope] = Counter()
         for ruled in world.rules.values() if counting else ():
-            self._used.update(self._scopes(ruled.node))
+            self._used.update(self._scopes(world.node_of(ruled)))
 
     def grants(self, node: str) -> Scope | None:
         """Take one device on that Node from all budgets and return None, or return the first that is used up."""

@@ -7,7 +7,7 @@ more. Not to be seen is not to be well: slices vanish whenever a kubelet or a dr
 decision was carried out changes nothing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 import msgspec
@@ -22,6 +22,9 @@ from drasim.controller.status import BudgetUse, DeviceState
 from drasim.controller.world import World
 
 __all__ = ["Change", "Decision", "Verdict", "decide"]
+
+
+_NOTHING: Mapping[Place, str] = {}
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -63,6 +66,11 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         """The problem, for people."""
         return f"{self.kind} {self.code}".rstrip()
 
+    @property
+    def is_ruled(self) -> bool:
+        """Its rule stands already."""
+        return bool(self.rule) and (self.change is None or self.change.verb != "create")
+
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be done now, and when to look again (Unix time; None: when something changes)."""
@@ -79,9 +87,12 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(sorted(changes, key=lambda pair: order.index(pair[1].verb)))
 
 
-def decide(world: World, policy: Policy, now: float) -> Decision:
-    """Return what becomes of all devices that have a rule, or a problem of the policy and a holder."""
-    court = _Court(world, policy, now)
+def decide(world: World, policy: Policy, now: float, barred: Mapping[Place, str] = _NOTHING) -> Decision:
+    """Return what becomes of all devices that have a rule, or a problem of the policy and a holder.
+
+    ``barred``: devices for which no rule can be made now, and why; they use no budget that others wait for.
+    """
+    court = _Court(world, policy, now, barred)
     verdicts = (
         *(court.of_rule(rule) for _, rule in sorted(world.rules.items())),
         *(court.of_device(place, problems) for place, problems in _candidates(world)),
@@ -107,12 +118,16 @@ def _candidates(world: World) -> Iterator[tuple[Place, tuple[Standing, ...]]]:
 class _Court:
     """One decision: what it is made from, and the budget that it has used."""
 
-    def __init__(self, world: World, policy: Policy, now: float) -> None:
+    def __init__(self, world: World, policy: Policy, now: float, barred: Mapping[Place, str]) -> None:
         self.ledger = Ledger(world, policy.budget, counting=not policy.dry_run)
-        self._world, self._policy, self._now = world, policy, now
+        self._world, self._policy, self._now, self._barred = world, policy, now, barred
 
     def of_rule(self, rule: Ruled) -> Verdict:
         """Judge a device that has a rule."""
+        verdict = self._of_rule(replace(rule, node=self._world.node_of(rule)))
+        return replace(verdict, named=self._named(rule.place))
+
+    def _of_rule(self, rule: Ruled) -> Verdict:
         over = self._over(rule)
         if over:
             return _lifted(rule, over)
@@ -140,12 +155,14 @@ class _Court:
             reason = f"claim {', '.join(named)} outlives its Pods and would bring the next ones to this device"
             return self._unruled(place, due, "named-claim", reason)
         evicting = self._unruled(place, due, "evicting")
+        if place in self._barred:
+            return replace(evicting, reason=self._barred[place])
         used_up = self.ledger.grants(evicting.node)
         if used_up is not None:
             scope, limit = " ".join(used_up).rstrip(), self.ledger.limit(used_up)
             return replace(evicting, state="budget", reason=f"the budget of the {scope} ({limit} at once) is used up")
         if self._policy.dry_run:
-            return replace(evicting, state="would-evict", reason="dry run")
+            return replace(evicting, state="would-evict")
         rule = new_rule(place, evicting.node, due)
         return replace(evicting, rule=rule.metadata.name or "", change=Change("create", rule))
 
@@ -166,8 +183,15 @@ class _Court:
         """Judge a device of which nobody says that it has the problem of its rule, or a worse one that is due."""
         published = self._world.publishes(rule.place)
         if published is None:
-            return _kept(rule, "evicting", "a part of its pool is missing: nobody knows how the device is")
+            return self._unknown(rule)
         return self._recovering(rule, rank, standing) if published else self._missing(rule)
+
+    def _unknown(self, rule: Ruled) -> Verdict:
+        """Judge a device that nobody can tell of: it has not been well all the time, and it is not missing either."""
+        verdict = _kept(rule, "evicting", "a part of its pool is missing: nobody knows how the device is")
+        if rule.recovering is None:
+            return verdict
+        return replace(verdict, change=Change("update", saying(rule, None)))
 
     def _unwanted(self, rule: Ruled, standing: tuple[Standing, ...]) -> Verdict:
         """Lift a rule for a problem that the policy does not have any more, unless another one will be due."""
@@ -221,7 +245,7 @@ class _Court:
         )
 
     def _named(self, place: Place) -> tuple[str, ...]:
-        claims = self._world.holders[place].items()
+        claims = self._world.holders.get(place, {}).items()
         return tuple(sorted(name for name, claim in claims if outlives_its_pods(claim)))
 
     def _due(self, standing: tuple[Standing, ...]) -> Standing | None:

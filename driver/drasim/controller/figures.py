@@ -24,7 +24,7 @@ def gauges(outcome: Outcome, *, leading: bool, served: bool, problems: int) -> I
     for state in get_args(DeviceState):
         text = "Sick devices that the policy speaks of, by what becomes of them"
         yield Gauge("controller_devices", text, {"state": state}, states[state])
-    ruled = Counter((each.place.driver, each.kind) for each in verdicts if each.rule and not _is_new(each.change))
+    ruled = Counter((each.place.driver, each.kind) for each in verdicts if each.is_ruled)
     for (driver, kind), count in sorted(ruled.items()):
         yield Gauge("controller_rules", "DeviceTaintRules that stand", {"driver": driver, "problem": kind}, count)
     yield from _budgets(outcome)
@@ -36,7 +36,3 @@ def _budgets(outcome: Outcome) -> Iterator[Gauge]:
         yield Gauge("controller_budget_limit", "Devices that may be under eviction at once", labels, use.limit or 0)
         yield Gauge("controller_budget_used", "Devices that are under eviction", labels, use.used)
         yield Gauge("controller_budget_held_back", "Devices that wait for the budget", labels, use.held)
-
-
-def _is_new(change: object) -> bool:
-    return getattr(change, "verb", "") == "create"

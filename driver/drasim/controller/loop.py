@@ -13,7 +13,7 @@ from dra_plugin.cluster import Cluster
 from dra_plugin.errors import ClusterError, Conflict, Rejected, Retryable
 from dra_plugin.latest import Latest, follow
 from dra_plugin.leader import Election
-from dra_plugin.publisher.pace import backoff
+from dra_plugin.publisher.pace import backoff, lost
 from dra_plugin.resources import DeviceTaintRule, Kind, OwnerReference
 from drasim.controller.decision import Change, Decision, Verdict, decide
 from drasim.controller.objects import CLUSTER_ROLE, Claim, Place
@@ -33,7 +33,7 @@ _TIMEOUT = 10.0  # seconds for one request
 _SHUNNED = 60.0  # seconds until what the server refused, or somebody else has, is tried again
 _TOGETHER = 20  # devices that are confirmed before the first of them is written: the worst must not wait for the last
 _CONFLICT = 1.0  # seconds until a rule is tried again that somebody else has just written
-_OWNER_LIFETIME = 300.0  # seconds
+_OWNER_LIFETIME = 1.0  # seconds: one read for a burst; a rule whose owner was made anew since would be collected
 _FIRST_DELAY = 0.25  # seconds; doubles with each round in a row that the server did not carry out
 
 
@@ -49,7 +49,7 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
         verb: create, update or delete.
         verdict: what it was decided by.
         rule: its name.
-        claims: who holds the device.
+        claims: who uses the device.
         seconds: of a new rule, the time since the problem was seen first.
     """
 
@@ -69,7 +69,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         decision: the newest one.
-        claims: who holds the devices that it is about.
+        claims: who uses the devices that it is about, those that only look into them included.
         leads: this instance carries it out.
         problems: what keeps the controller from its work, for people.
     """
@@ -95,11 +95,11 @@ class Keeper:
         self._views, self._policy, self._index = views, policy, index
         self._election, self._store, self._observe = election, store, observe
         self._wake: float | None = None
-        self._caught_up = False  # all that was written before us has been read
+        self._term = 0  # the term in which all that was written before us has been read; 0: none
         self._failures = 0
         self._ready = 0.0  # loop time before which nothing is written, after a failure
         self._problem: str | None = None
-        self._shunned: dict[str, tuple[float, str]] = {}  # rule's name -> until when (loop time), and why
+        self._shunned: dict[Place, tuple[float, str]] = {}  # until when (loop time) its rule is left, and why
 
     async def run(self) -> None:
         """Go round at once after each change, and when time alone changes something, until cancelled."""
@@ -113,12 +113,16 @@ class Keeper:
     async def _round(self) -> None:
         blind = self._views.blind()
         if blind:
-            self._caught_up = False
+            self._term = 0
             self.outcome.set(replace(self.outcome.value, leads=self._election.holds, problems=blind))
             return
-        if asyncio.get_running_loop().time() >= self._ready:
+        decision = self._decide()
+        if not (decision.changes and self._election.holds):
+            self._failures, self._problem = 0, None
+        elif asyncio.get_running_loop().time() >= self._ready:
             await self._try()
-        self._tell(self._decide())
+            decision = self._decide()
+        self._tell(decision)
 
     async def _try(self) -> None:
         """Write what is to be written; when the server does not do it, come back later."""
@@ -136,61 +140,69 @@ class Keeper:
         views = self._views
         rules = views.rules.objects.value if views.rules else {}
         world = self._index.world(views.slices, views.claims.objects.value, views.nodes.objects.value, rules)
-        return decide(world, self._policy, unix_time())
+        now = asyncio.get_running_loop().time()
+        barred = {place: why for place, (until, why) in self._shunned.items() if why and now < until}
+        return decide(world, self._policy, unix_time(), barred)
 
     async def _write(self) -> None:
         """Carry out what was decided on a view and is decided again on what the server says. Raises ClusterError."""
-        if not self._election.holds:
-            self._caught_up = False
-            return
-        if not self._caught_up:
+        term = self._election.term
+        if self._term != term:
             await self._in_time(self._views.reread_rules())
-            self._caught_up = True
-        places = [verdict.place for verdict, change in self._decide().changes if not self._is_shunned(change)]
-        for start in range(0, len(places), _TOGETHER):
-            await self._write_some(places[start : start + _TOGETHER])
+            self._term = term
+        verdicts = [verdict for verdict, _ in self._decide().changes if not self._is_shunned(verdict.place)]
+        for start in range(0, len(verdicts), _TOGETHER):
+            await self._write_some(verdicts[start : start + _TOGETHER])
 
-    async def _write_some(self, places: Sequence[Place]) -> None:
+    async def _write_some(self, expected: Sequence[Verdict]) -> None:
         """Have the server confirm what these devices are like, decide again, and write what is for them."""
-        for pool in dict.fromkeys((place.driver, place.pool) for place in places):
+        for pool in dict.fromkeys((each.place.driver, each.place.pool, each.node) for each in expected):
             await self._in_time(self._views.confirm(*pool))
+        places = {each.place for each in expected}
         for verdict, change in self._decide().changes:
-            if verdict.place in places and not self._is_shunned(change):
+            if verdict.place in places and not self._is_shunned(verdict.place):
                 await self._carry_out(verdict, change)
 
     async def _carry_out(self, verdict: Verdict, change: Change) -> None:
         """Write one rule while we lead; what stands in the way of this one alone does not stop the others."""
         name = change.rule.metadata.name or ""
-        if not self._election.holds:
+        if not self._election.holds or self._election.term != self._term:
             return
         try:
             await self._in_time(self._store.carry_out(change, self._views))
         except Conflict:
-            await self._look_again(name, change)
+            await self._look_again(verdict.place, change)
         except Rejected as error:
-            self._shun(name, f"rule {name} was refused: {error}", _SHUNNED)
+            if change.verb == "update" and lost(error):  # somebody has just deleted it
+                await self._look_again(verdict.place, change)
+            else:
+                self._shun(verdict.place, f"rule {name} was refused: {error}", _SHUNNED)
         else:
             seconds = unix_time() - (verdict.since or 0) if change.verb == "create" else 0.0
-            claims = self._index.holders_of(verdict.place)
+            claims = self._index.users_of(verdict.place)
             self._observe(Written(verb=change.verb, verdict=verdict, rule=name, claims=claims, seconds=seconds))
 
-    async def _look_again(self, name: str, change: Change) -> None:
+    async def _look_again(self, place: Place, change: Change) -> None:
         """Learn what the rule is like now; one of that name that is not ours stays as it is."""
+        name = change.rule.metadata.name or ""
         stored = await self._in_time(self._store.read(name))
         if stored is None or stored.metadata.uid != change.rule.metadata.uid:
             self._views.forget_rule(change.rule)
         if stored is not None and read_rule(stored, self._policy.drivers) is None:
-            self._shun(name, f"rule {name} exists and is not the controller's: it is left alone", _SHUNNED)
+            self._shun(place, f"rule {name} exists and is not the controller's: it is left alone", _SHUNNED)
+            return
+        if stored is not None and stored.metadata.deletion_timestamp:
+            self._shun(place, f"rule {name} is being deleted, and a finalizer holds it back", _SHUNNED)
             return
         if stored is not None:
             self._views.learn_rule(stored)
-        self._shun(name, "", _CONFLICT)
+        self._shun(place, "", _CONFLICT)
 
-    def _shun(self, name: str, why: str, seconds: float) -> None:
-        self._shunned[name] = (asyncio.get_running_loop().time() + seconds, why)
+    def _shun(self, place: Place, why: str, seconds: float) -> None:
+        self._shunned[place] = (asyncio.get_running_loop().time() + seconds, why)
 
-    def _is_shunned(self, change: Change) -> bool:
-        until, _ = self._shunned.get(change.rule.metadata.name or "", (0.0, ""))
+    def _is_shunned(self, place: Place) -> bool:
+        until, _ = self._shunned.get(place, (0.0, ""))
         return asyncio.get_running_loop().time() < until
 
     async def _in_time(self, request: Coroutine[Any, Any, T]) -> T:
@@ -200,11 +212,12 @@ class Keeper:
     def _tell(self, decision: Decision) -> None:
         """Set the outcome and the time of the next round."""
         now = asyncio.get_running_loop().time()
-        self._shunned = {name: entry for name, entry in self._shunned.items() if now < entry[0]}
+        self._shunned = {place: entry for place, entry in self._shunned.items() if now < entry[0]}
         times = [until for until, _ in self._shunned.values()]
         if decision.next is not None:
             times.append(now + decision.next - unix_time())
-        if now < self._ready:
+        is_open = any(not self._is_shunned(verdict.place) for verdict, _ in decision.changes)
+        if now < self._ready or (is_open and self._election.holds):
             times.append(self._ready)
         self._wake = min(times, default=None)
         problems = ((self._problem,) if self._problem else ()) + tuple(
@@ -213,7 +226,7 @@ class Keeper:
         self.outcome.set(
             Outcome(
                 decision=decision,
-                claims={verdict.place: self._index.holders_of(verdict.place) for verdict in decision.verdicts},
+                claims={verdict.place: self._index.users_of(verdict.place) for verdict in decision.verdicts},
                 leads=self._election.holds,
                 problems=problems,
             )

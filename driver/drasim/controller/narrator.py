@@ -2,7 +2,8 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import aclosing
 
 import msgspec
@@ -17,7 +18,7 @@ from dra_plugin.resources import CONFIG_MAP
 from drasim.controller.decision import Verdict
 from drasim.controller.loop import Outcome, Written, unix_time
 from drasim.controller.objects import Claim, Place
-from drasim.controller.pods import PodRef, claim_reference, grace, pods_of
+from drasim.controller.pods import PodRef, claim_reference, grace, pods_named, pods_of
 from drasim.controller.status import (
     STATUS_KEY,
     ControllerStatus,
@@ -42,11 +43,13 @@ LISTED = 1000
 
 _PACE = 1.0  # seconds between two statuses
 _REFRESH = 30.0  # seconds until the Pods of PodGroups are looked up again
+_LIFETIME = 300.0  # seconds until a status is written again though it says nothing new: somebody may have deleted it
 _TIMEOUT = 10.0  # seconds for one request
 _FIRST_DELAY = 0.5
 _COMES_BACK = "a Pod that is made anew gets this device again: nobody looks at the taints of a claim that is allocated"
 
 Pods = Mapping[Place, tuple[PodRef, ...]]
+_Said = tuple[DeviceState, bool, str, tuple[str, ...], frozenset[PodRef]]
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,13 +76,18 @@ class Narrator:
         problem: what keeps the status from being written, or Pods from being read.
     """
 
-    def __init__(self, cluster: Cluster, events: Events, outcome: Latest[Outcome], frame: Frame) -> None:
-        """Tell of ``outcome`` once ``run`` runs."""
+    def __init__(self, cluster: Cluster, events: Callable[[], Events], outcome: Latest[Outcome], frame: Frame) -> None:
+        """Tell of ``outcome`` once ``run`` runs.
+
+        ``events`` makes the writer of the Events of one Node: the flood on one is not cut off at another's expense.
+        """
         self.problem: Latest[str | None] = Latest(None)
-        self._cluster, self._events, self._outcome, self._frame = cluster, events, outcome, frame
+        self._cluster, self._outcome, self._frame = cluster, outcome, frame
+        self._events: defaultdict[str, Events] = defaultdict(events)
         self._written: list[Written] = []
-        self._told: dict[Place, tuple[DeviceState, str, frozenset[PodRef]]] = {}
+        self._told: dict[Place, _Said] = {}
         self._stored: ControllerStatus | None = None
+        self._stored_at = 0.0
         self._failures = 0
         self._again: float | None = None
 
@@ -96,6 +104,7 @@ class Narrator:
                     await self._turn(outcome)
                 else:
                     self._told, self._stored, self._written = {}, None, []
+                    self.problem.set(None)
                 await asyncio.sleep(_PACE)
 
     async def _turn(self, outcome: Outcome) -> None:
@@ -106,17 +115,14 @@ class Narrator:
         self._failures = self._failures + 1 if problems else 0
         if problems:
             self._again = now + backoff(_FIRST_DELAY, self._failures)
-        elif _has_groups(outcome):
-            self._again = now + _REFRESH
+        else:
+            self._again = now + (_REFRESH if _has_groups(outcome) else _LIFETIME)
 
     async def _steps(self, outcome: Outcome) -> AsyncIterator[str]:
         """Do what there is to do; yield what went wrong."""
-        pods: Pods = {}
-        try:
-            async with asyncio.timeout(_TIMEOUT):
-                pods = await self._pods(outcome)
-        except (ClusterError, TimeoutError) as error:
-            yield f"Pods cannot be read: {_text(error)}"
+        pods, problem = await self._pods(outcome)
+        if problem:
+            yield problem
         try:
             async with asyncio.timeout(_TIMEOUT):
                 await self._publish(status_of(outcome, pods, self._frame))
@@ -124,38 +130,51 @@ class Narrator:
             yield f"the status cannot be written: {_text(error)}"
         await self._tell(outcome, pods)
 
-    async def _pods(self, outcome: Outcome) -> Pods:
-        """Return the Pods of each device; in a dry run without those that tolerate the rule for ever."""
+    async def _pods(self, outcome: Outcome) -> tuple[Pods, str]:
+        """Return the Pods of each device, and why those of PodGroups are missing, if they are.
+
+        In a dry run without those that tolerate the rule for ever.
+        """
         found: dict[Place, tuple[PodRef, ...]] = {}
+        problem = ""
         for verdict in outcome.decision.verdicts[:LISTED]:
             claims = outcome.claims.get(verdict.place, ())
             if verdict.state == "would-evict":
                 claims = tuple(_leaving(claims, verdict))
-            found[verdict.place] = await pods_of(self._cluster, claims, verdict.node)
-        return found
+            found[verdict.place] = pods_named(claims)
+            if problem:  # one request that hangs is enough
+                continue
+            try:
+                async with asyncio.timeout(_TIMEOUT):
+                    found[verdict.place] = await pods_of(self._cluster, claims, verdict.node)
+            except (ClusterError, TimeoutError) as error:
+                problem = f"Pods cannot be read: {_text(error)}"
+        return found, problem
 
     async def _publish(self, status: ControllerStatus) -> None:
-        """Write the status if it says anything new."""
-        if status == self._stored:
+        """Write the status if it says anything new, or is old."""
+        now = asyncio.get_running_loop().time()
+        if status == self._stored and now < self._stored_at + _LIFETIME:
             return
         text = encode_status(replace(status, written=stamp(int(unix_time()))))
         meta = {"name": status_name(self._frame.name), "namespace": self._frame.namespace}
         await self._cluster.apply(CONFIG_MAP, {"metadata": meta, "data": {STATUS_KEY: text}}, self._frame.name)
-        self._stored = status
+        self._stored, self._stored_at = status, now
 
     async def _tell(self, outcome: Outcome, pods: Pods) -> None:
         written, self._written = self._written, []
         for each in written:
-            await self._tell_written(each, pods.get(each.verdict.place, ()))
+            await self._tell_written(each)
         told = {}
         for verdict in outcome.decision.verdicts:
-            said = (verdict.state, verdict.problem, frozenset(pods.get(verdict.place, ())))
+            affected = frozenset(pods.get(verdict.place, ()))
+            said = (verdict.state, verdict.is_ruled, verdict.problem, verdict.named, affected)
             if self._told.get(verdict.place) != said:
                 await self._tell_verdict(verdict, outcome.claims.get(verdict.place, ()), pods.get(verdict.place, ()))
             told[verdict.place] = said
         self._told = told
 
-    async def _tell_written(self, written: Written, pods: tuple[PodRef, ...]) -> None:
+    async def _tell_written(self, written: Written) -> None:
         """Tell of a rule that is new, or that is gone: on the claims and on the Node."""
         verdict = written.verdict
         if written.verb == "update":
@@ -165,24 +184,25 @@ class Narrator:
             note = f"{_device(verdict)}: DeviceTaintRule {written.rule} is lifted: {verdict.reason}"
         reason, warning = (EVICTION, True) if written.verb == "create" else (EVICTION_OVER, False)
         for reference in (*map(claim_reference, written.claims), node_reference(verdict.node)):
-            await self._events.emit(reference, reason=reason, note=note, warning=warning)
-        if written.verb == "create":
-            await self._tell_named(verdict, written.claims, pods)
+            await self._events[verdict.node].emit(reference, reason=reason, note=note, warning=warning)
 
     async def _tell_verdict(self, verdict: Verdict, claims: tuple[Claim, ...], pods: tuple[PodRef, ...]) -> None:
-        """Tell of a device for which no rule is made: why, and whom it concerns."""
+        """Tell of a device for which no rule is made, or one that does not help: why, and whom it concerns."""
+        events = self._events[verdict.node]
         note = f"{_device(verdict)}: {verdict.problem}: "
         match verdict.state:
             case "budget":
                 note += f"its Pods are not evicted yet: {verdict.reason}"
                 for claim in claims:
-                    await self._events.emit(claim_reference(claim), reason=EVICTION_HELD, note=note)
+                    await events.emit(claim_reference(claim), reason=EVICTION_HELD, note=note)
+            case "evicting" if verdict.is_ruled:
+                await self._tell_named(verdict, claims, pods)
             case "named-claim":
                 await self._tell_named(verdict, claims, pods)
             case "would-evict":
                 note += "its Pods would be evicted if this were no dry run"
                 for pod in pods:
-                    await self._events.emit(pod.reference, reason=WOULD_EVICT, note=note)
+                    await events.emit(pod.reference, reason=WOULD_EVICT, note=note)
             case _:
                 return
 
@@ -191,12 +211,13 @@ class Narrator:
         named = [claim for claim in claims if claim.name in verdict.named]
         if not named:
             return
-        what = "not evicted (onNamedClaim: hold)" if verdict.state == "named-claim" else "evicted (onNamedClaim: evict)"
+        what = "not evicted (onNamedClaim: hold)" if verdict.state == "named-claim" else "evicted"
         note = f"{_device(verdict)}: {verdict.problem}: its Pods are {what}; {_COMES_BACK}"
-        others = {consumer.uid for claim in claims if claim not in named for consumer in claim.consumers}
+        own = {consumer.uid for claim in named for consumer in claim.consumers}
+        others = {consumer.uid for claim in claims if claim not in named for consumer in claim.consumers} - own
         theirs = (pod.reference for pod in pods if pod.uid not in others)
         for reference in (*map(claim_reference, named), *theirs):
-            await self._events.emit(reference, reason=NAMED_CLAIM, note=note)
+            await self._events[verdict.node].emit(reference, reason=NAMED_CLAIM, note=note)
 
 
 def status_of(outcome: Outcome, pods: Pods, frame: Frame) -> ControllerStatus:
@@ -215,8 +236,8 @@ def status_of(outcome: Outcome, pods: Pods, frame: Frame) -> ControllerStatus:
 
 
 def _listed(verdict: Verdict, outcome: Outcome, pods: Pods) -> DeviceStatus:
-    place, change = verdict.place, verdict.change
-    is_pending = change is not None and change.verb == "create"
+    place = verdict.place
+    is_pending = bool(verdict.rule) and not verdict.is_ruled
     return DeviceStatus(
         driver=place.driver,
         pool=place.pool,

@@ -21,6 +21,7 @@ __all__ = [
     "allocated_claim",
     "held_places",
     "outlives_its_pods",
+    "watched_places",
 ]
 
 
@@ -76,6 +77,11 @@ class AllocatedDevice(Value, frozen=True, kw_only=True):
     device: str
     admin_access: bool | None = None
     tolerations: tuple[Toleration, ...] | None = None
+
+    @property
+    def place(self) -> Place:
+        """The device."""
+        return Place(self.driver, self.pool, self.device)
 
 
 class _Devices(Value, frozen=True, kw_only=True):
@@ -135,9 +141,12 @@ def allocated_claim(
 
 def held_places(claim: Claim) -> Iterator[Place]:
     """Yield the devices that a claim holds. With admin access a device is looked into, not held."""
-    for result in claim.results:
-        if not result.admin_access:
-            yield Place(result.driver, result.pool, result.device)
+    return (result.place for result in claim.results if not result.admin_access)
+
+
+def watched_places(claim: Claim) -> Iterator[Place]:
+    """Yield the devices that a claim looks into: that makes no rule, but a rule evicts its Pods as well."""
+    return (result.place for result in claim.results if result.admin_access)
 
 
 def outlives_its_pods(claim: Claim) -> bool:

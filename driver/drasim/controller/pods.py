@@ -1,7 +1,7 @@
 """Who is affected: the Pods behind the claims that hold a device, and how long they tolerate its rule."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
@@ -10,7 +10,7 @@ from dra_plugin.cluster import Cluster, Selector
 from dra_plugin.resources import POD, ObjectReference
 from drasim.controller.objects import CLAIM, Claim, Place, Toleration
 
-__all__ = ["PodRef", "claim_reference", "grace", "pods_of"]
+__all__ = ["PodRef", "claim_reference", "grace", "pods_named", "pods_of"]
 
 
 class PodRef(msgspec.Struct, frozen=True, order=True):
@@ -43,7 +43,7 @@ def grace(claim: Claim, place: Place, key: str, value: str) -> float:
     The rules are those of the eviction controller: only tolerations of that very effect count, and of several the
     shortest; a claim that has got the device more than once needs one for each time.
     """
-    ours = (result for result in claim.results if Place(result.driver, result.pool, result.device) == place)
+    ours = (result for result in claim.results if result.place == place)
     return min((_tolerated(result.tolerations or (), key, value) for result in ours), default=math.inf)
 
 
@@ -60,16 +60,20 @@ def _matches(toleration: Toleration, key: str, value: str) -> bool:
     return toleration.operator == "Exists" or (toleration.value or "") == value
 
 
-async def pods_of(cluster: Cluster, claims: Iterable[Claim], node: str) -> tuple[PodRef, ...]:
+def pods_named(claims: Iterable[Claim]) -> tuple[PodRef, ...]:
+    """Return the Pods that claims name themselves, those of PodGroups apart."""
+    consumers = {(claim.metadata.namespace or "", each) for claim in claims for each in claim.consumers}
+    pods = (PodRef(namespace, each.name, each.uid) for namespace, each in consumers if each.resource == "pods")
+    return tuple(sorted(pods))
+
+
+async def pods_of(cluster: Cluster, claims: Collection[Claim], node: str) -> tuple[PodRef, ...]:
     """Return the Pods for which claims are reserved; of a PodGroup those on that Node. Raises ClusterError."""
-    found: set[PodRef] = set()
+    found = set(pods_named(claims))
     for claim in claims:
-        namespace = claim.metadata.namespace or ""
         for consumer in claim.consumers:
-            if consumer.resource == "pods":
-                found.add(PodRef(namespace, consumer.name, consumer.uid))
-            elif consumer.resource == "podgroups":
-                found.update(await _pods_of_group(cluster, namespace, consumer, node))
+            if consumer.resource == "podgroups":
+                found.update(await _pods_of_group(cluster, claim.metadata.namespace or "", consumer, node))
     return tuple(sorted(found))
 
 

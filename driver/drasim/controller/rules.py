@@ -128,7 +128,7 @@ def saying(ruled: Ruled, problem: Standing | None) -> DeviceTaintRule:
     rule, place = ruled.rule, ruled.place
     kind, code = (problem.kind, problem.code) if problem else (ruled.kind, ruled.code)
     old, new = rule.spec.taint, _taint(place.driver, kind, code)
-    said = _without_clocks(rule)
+    said = _without_clocks(ruled)
     if problem and (ruled.kind, ruled.code) != (kind, code):
         said[REASON] = _reason(place, ruled.node, problem)
     taint = replace(new, time_added=old.time_added if old.key == new.key else None)
@@ -137,7 +137,7 @@ def saying(ruled: Ruled, problem: Standing | None) -> DeviceTaintRule:
 
 def clocked(ruled: Ruled, clock: str, since: float) -> DeviceTaintRule:
     """Return the rule with one clock that runs since then, and the other one stopped."""
-    said = {**_without_clocks(ruled.rule), clock: stamp(since)}
+    said = {**_without_clocks(ruled), clock: stamp(since)}
     return replace(ruled.rule, metadata=replace(ruled.rule.metadata, annotations=said))
 
 
@@ -149,6 +149,6 @@ def _reason(place: Place, node: str, problem: Standing) -> str:
     return f"{place.device} on {node}: {problem} since {stamp(problem.since)}"
 
 
-def _without_clocks(rule: DeviceTaintRule) -> dict[str, str]:
-    said = rule.metadata.annotations or {}
+def _without_clocks(ruled: Ruled) -> dict[str, str]:
+    said = {**(ruled.rule.metadata.annotations or {}), NODE_OF: ruled.node}
     return {name: text for name, text in said.items() if name not in (RECOVERING_SINCE, MISSING_SINCE)}

@@ -22,6 +22,9 @@ __all__ = [
 STATUS_KEY = "status.json"
 """The key of the ConfigMap's ``data``."""
 
+_LONGEST = 900_000
+"""Bytes of the document; all of a ConfigMap is 1 MiB at most."""
+
 DeviceState = Literal["evicting", "recovering", "missing", "waiting", "budget", "named-claim", "would-evict"]
 """What becomes of a sick device.
 
@@ -47,7 +50,7 @@ class DeviceStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
         reason: one line for people: what is waited for, or why nothing happens.
         until: when that ends by time alone, RFC 3339; empty when it does not.
         rule: the name of its DeviceTaintRule; empty when there is none.
-        claims: who holds the device, ``namespace/name``.
+        claims: who holds the device or looks into it (admin access), ``namespace/name``.
         pods: whose Pods go, would go or stay, ``namespace/name``; of a PodGroup its Pods.
     """
 
@@ -115,8 +118,14 @@ def status_name(controller: str) -> str:
 
 
 def encode_status(status: ControllerStatus) -> str:
-    """Return the document."""
-    return msgspec.json.encode(status).decode()
+    """Return the document. One that is too long for a ConfigMap loses devices from its end, and counts them."""
+    text = msgspec.json.encode(status)
+    while len(text) > _LONGEST and status.devices:
+        kept = len(status.devices) // 2
+        omitted = status.omitted + len(status.devices) - kept
+        status = msgspec.structs.replace(status, devices=status.devices[:kept], omitted=omitted)
+        text = msgspec.json.encode(status)
+    return text.decode()
 
 
 def decode_status(text: str) -> ControllerStatus:

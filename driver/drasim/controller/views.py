@@ -25,7 +25,7 @@ class Views:
 
     def __init__(self, cluster: Cluster, drivers: Collection[str], rules: Kind[DeviceTaintRule] | None) -> None:
         """Look at nothing before ``run``; ``rules`` None: the server serves none."""
-        self._cluster, self._rules_kind = cluster, rules
+        self._cluster = cluster
         self._slices = {driver: Mirror(cluster, SLICE, Selector(fields={"spec.driver": driver})) for driver in drivers}
         self.claims: Mirror[Claim] = Mirror(cluster, CLAIM)
         self.nodes: Mirror[Node] = Mirror(cluster, NODE)
@@ -59,15 +59,19 @@ class Views:
                 found.append(f"{name}: {NOT_YET}")
         return tuple(found)
 
-    async def confirm(self, driver: str, pool: str) -> None:
+    async def confirm(self, driver: str, pool: str, node: str) -> None:
         """Read the slices of a pool from the server itself: a view lags behind, and may not even know that it does.
 
-        Raises ClusterError.
+        Those of a pool that the view does not have are looked for on its Node. Raises ClusterError.
         """
         mirror = self._slices[driver]
-        for known in tuple(mirror.objects.value.values()):
-            if known.spec.pool.name != pool:
-                continue
+        parts = [known for known in mirror.objects.value.values() if known.spec.pool.name == pool]
+        if not parts:
+            fields = {"spec.driver": driver, "spec.nodeName": node}
+            selector = Selector(fields={field: value for field, value in fields.items() if value})
+            for found in (await self._cluster.list(SLICE, selector)).items:
+                mirror.learn(found)
+        for known in parts:
             stored = await self._cluster.get(SLICE, known.metadata.name or "")
             if stored is not None:
                 mirror.learn(stored)
@@ -76,15 +80,8 @@ class Views:
 
     async def reread_rules(self) -> None:
         """List the rules: whoever takes over knows all that the one before wrote. Raises ClusterError."""
-        if self.rules is None or self._rules_kind is None:
-            return
-        stored = (await self._cluster.list(self._rules_kind, RULES)).items
-        for rule in stored:
-            self.rules.learn(rule)
-        there = {rule.metadata.uid for rule in stored}
-        for known in tuple(self.rules.objects.value.values()):
-            if known.metadata.uid not in there:
-                self.rules.forget(known)
+        if self.rules is not None:
+            await self.rules.reread()
 
     def learn_rule(self, rule: DeviceTaintRule) -> None:
         """Know at once what the server stored."""

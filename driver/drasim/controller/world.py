@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from dra_plugin.resources import DeviceTaintRule, Node
-from drasim.controller.objects import Claim, Place, Slice, held_places
+from drasim.controller.objects import Claim, Place, Slice, held_places, watched_places
 from drasim.controller.policy import Policy, Standing
 from drasim.controller.rules import Ruled, read_rule
 
@@ -19,6 +19,7 @@ __all__ = ["Index", "Pool", "PoolName", "World", "pool_of"]
 T = TypeVar("T")
 PoolName = tuple[str, str]
 """Driver and pool."""
+_Book = defaultdict[Place, dict[str, Claim]]
 
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +68,11 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
         pool = self.pools.get((place.driver, place.pool))
         return pool.publishes(place.device) if pool else False
 
+    def node_of(self, rule: Ruled) -> str:
+        """Return the Node that a rule says, or where its device is published: people may have taken it away."""
+        pool = self.pools.get((rule.place.driver, rule.place.pool))
+        return rule.node or (pool.node if pool else "")
+
     def standing(self, place: Place) -> tuple[Standing, ...]:
         """Return what of the policy stands on a device, the worst first."""
         pool = self.pools.get((place.driver, place.pool))
@@ -87,7 +93,8 @@ class Index:
         self._pools: dict[PoolName, Pool] = {}
         self._sick: set[PoolName] = set()
         self._published: Counter[str] = Counter()
-        self._holders: defaultdict[Place, dict[str, Claim]] = defaultdict(dict)
+        self._holders: _Book = defaultdict(dict)
+        self._watchers: _Book = defaultdict(dict)
         self._racks: dict[str, str] = {}
         self._rules: dict[Place, Ruled] = {}
 
@@ -114,9 +121,9 @@ class Index:
             rules=self._rules,
         )
 
-    def holders_of(self, place: Place) -> tuple[Claim, ...]:
-        """Return the claims that hold a device, in the order of their names."""
-        claims = self._holders.get(place, {})
+    def users_of(self, place: Place) -> tuple[Claim, ...]:
+        """Return the claims that hold a device or look into it, in the order of their names."""
+        claims = {**self._watchers.get(place, {}), **self._holders.get(place, {})}
         return tuple(claim for _, claim in sorted(claims.items()))
 
     def _take_slices(self, slices: Mapping[str, Slice]) -> None:
@@ -145,13 +152,23 @@ class Index:
 
     def _take_claims(self, claims: Mapping[str, Claim]) -> None:
         for key, old, new in self._seen_claims.changes(claims):
-            for place in held_places(old) if old else ():
-                self._holders[place].pop(key, None)
-                if not self._holders[place]:
-                    del self._holders[place]
-            for place in held_places(new) if new else ():
-                if place.driver in self._policy.drivers:
-                    self._holders[place][key] = new  # type: ignore[assignment]  # there are no places without it
+            if old is not None:
+                self._strike(self._holders, held_places(old), key)
+                self._strike(self._watchers, watched_places(old), key)
+            if new is not None:
+                self._enter(self._holders, held_places(new), key, new)
+                self._enter(self._watchers, watched_places(new), key, new)
+
+    def _strike(self, book: _Book, places: Iterable[Place], key: str) -> None:
+        for place in places:
+            book[place].pop(key, None)
+            if not book[place]:
+                del book[place]
+
+    def _enter(self, book: _Book, places: Iterable[Place], key: str, claim: Claim) -> None:
+        for place in places:
+            if place.driver in self._policy.drivers:
+                book[place][key] = claim
 
     def _take_node(self, old: Node | None, new: Node | None) -> None:
         if new is not None:

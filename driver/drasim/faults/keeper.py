@@ -8,6 +8,7 @@ more, what it said last holds. So a restart, a lost watch or a broken file chang
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Mapping
 from contextlib import aclosing
@@ -27,6 +28,7 @@ __all__ = ["FaultKeeper"]
 
 _POLL = 1.0  # seconds between two looks at the file
 _AGAIN = 1.0  # seconds until a machine that could not be told is told again
+_REMIND = 5.0  # seconds until it is told again in any case, which costs nothing: its file may have been lost
 
 
 class FaultKeeper:
@@ -71,9 +73,9 @@ class FaultKeeper:
                 outcome = outcome_of(objects.values(), self._site, now, known=writer.wanted.value)
                 if await self._told("api", outcome):
                     writer.wanted.set(outcome.statuses)
-                    until = _loop_time(outcome.look_again, now)
+                    until = _loop_time(min(outcome.look_again or math.inf, now + _REMIND), now)
                 else:
-                    until = asyncio.get_running_loop().time() + _AGAIN
+                    until = _loop_time(now + _AGAIN, now)
 
     async def _tell_of(self, mirror: Mirror[DeviceFault], writer: StatusWriter) -> None:
         async with aclosing(follow(mirror.error, writer.problem)) as problems:
@@ -88,12 +90,12 @@ class FaultKeeper:
         """
         objects: tuple[DeviceFault, ...] | None = None if self._file else ()
         seen: tuple[int, ...] | None = None
-        told: Outcome | None = None
-        while told is None or self._file:
+        told = False
+        while self._file or not told:
             if self._file and (stamp := _stamp(self._file)) != seen:
                 objects, seen = self._read(self._file, objects), stamp
             if objects is not None:
-                told = await self._done_by_file(objects, told)
+                told = await self._done_by_file(objects)
             await asyncio.sleep(_POLL)
 
     def _read(self, file: Path, before: tuple[DeviceFault, ...] | None) -> tuple[DeviceFault, ...] | None:
@@ -108,14 +110,12 @@ class FaultKeeper:
         self._note("faults file", None)
         return found
 
-    async def _done_by_file(self, objects: tuple[DeviceFault, ...], told: Outcome | None) -> Outcome | None:
-        """Tell the machine what these say now, unless that is what it was ``told``; return what it was told last."""
+    async def _done_by_file(self, objects: tuple[DeviceFault, ...]) -> bool:
+        """Tell the machine what these say now; return whether it took it."""
         outcome = outcome_of(objects, self._site, time.time())
         refusals = [f"{key}: {status.reason}" for key, status in outcome.statuses.items() if status.phase == "Refused"]
         self._note("faults of the file", "; ".join(refusals) or None)
-        if told is not None and told.faults == outcome.faults:
-            return told
-        return outcome if await self._told("file", outcome) else told
+        return await self._told("file", outcome)
 
     async def _told(self, source: str, outcome: Outcome) -> bool:
         """Tell the machine; return whether it took it."""
@@ -132,9 +132,9 @@ class FaultKeeper:
         self.problems.set(others if problem is None else {**others, about: problem})
 
 
-def _loop_time(at: float | None, now: float) -> float | None:
+def _loop_time(at: float, now: float) -> float:
     """Return the time of the event loop at that Unix time."""
-    return None if at is None else asyncio.get_running_loop().time() + max(0.0, at - now)
+    return asyncio.get_running_loop().time() + max(0.0, at - now)
 
 
 def _stamp(file: Path) -> tuple[int, ...]:

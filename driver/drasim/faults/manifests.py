@@ -80,7 +80,7 @@ def parse_manifests(text: str, file: str, created: str) -> tuple[DeviceFault, ..
     Raises ConfigError that names the file, the document, the field and what is allowed.
     """
     found: dict[str, DeviceFault] = {}
-    for place, document in _documents(load_yaml_documents(text, file)):
+    for place, document in _documents(load_yaml_documents(text, file), file):
         obj = _decoded(document, file, place, created)
         name = obj.metadata.name or ""
         if name in found:
@@ -102,7 +102,7 @@ def manifest_of(obj: DeviceFault) -> dict[str, Any]:
     return {"apiVersion": obj.api_version, "kind": obj.kind, "metadata": meta, "spec": plain["spec"]}
 
 
-def _documents(documents: list[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
+def _documents(documents: list[dict[str, Any]], file: str) -> Iterator[tuple[str, Any]]:
     """Yield each manifest, and the place of it in messages: empty where there is only one."""
     for number, document in enumerate(documents):
         place = f"[{number}]." if len(documents) > 1 else ""
@@ -110,7 +110,9 @@ def _documents(documents: list[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
             yield place, document
             continue
         items = document.get("items")
-        for index, item in enumerate(items if isinstance(items, list) else ()):
+        if not isinstance(items, list):
+            raise ConfigError(file, f"{place}items", "missing; needed: a list of DeviceFaults")
+        for index, item in enumerate(items):
             yield f"{place}items[{index}].", item
 
 

@@ -19,6 +19,7 @@ import msgspec
 
 from drasim.config import ConfigError, Seconds, decode_file
 from drasim.config.sections import Section
+from drasim.config.strict import Delay
 from drasim.hardware.simulated.faults import FAULT_KINDS, FaultRefused, checked_code, checked_kind
 
 __all__ = ["Clear", "Inject", "Range", "Scenario", "Step", "load_scenario", "moment_of", "span_of"]
@@ -133,8 +134,7 @@ def load_scenario(file: Path) -> Scenario:
 
 def moment_of(step: Step) -> float:
     """Return the time of a step in seconds. Raises ValueError."""
-    text = str(step.at)
-    return 0.0 if text in ("0", "0s", "0.0") else float(Seconds.parse(text))
+    return float(Delay.parse(step.at))
 
 
 def span_of(inject: Inject) -> Range | None:
@@ -154,6 +154,8 @@ def _check_step(step: Step, file: str, where: str) -> None:
         raise ConfigError(file, where, "exactly one of inject and clear must be given")
     if step.times > 1 and step.every is None:
         raise ConfigError(file, f"{where}.every", f"missing; needed with times {step.times}: a duration such as 5s")
+    if step.times == 1 and step.every is not None:
+        raise ConfigError(file, f"{where}.every", f"{step.every} is not allowed without times above 1; allowed: none")
     if step.inject:
         _check_inject(step.inject, file, f"{where}.inject")
     elif step.clear and step.clear.kind:

@@ -12,9 +12,9 @@ import msgspec
 from drasim.config import ConfigError
 from drasim.faults.objects import DeviceFaultSpec, fault_name, where
 from drasim.faults.scenario import Clear, Inject, Scenario, Step, moment_of, span_of
-from drasim.hardware import Gpu, Nic
+from drasim.hardware import Gpu, Nic, device_name
 from drasim.hardware.simulated import Machine
-from drasim.hardware.simulated.faults import FAULT_KINDS, FaultRefused, device_name, resolve
+from drasim.hardware.simulated.faults import FAULT_KINDS, FaultRefused, resolve
 
 __all__ = ["Event", "Injected", "events_of", "nodes_of"]
 
@@ -105,15 +105,23 @@ def _chosen(inject: Inject, machine: Machine, place: _Place) -> Iterator[DeviceF
     """Yield the faults of one injection, and raise ConfigError for what the machine cannot do."""
     devices: Sequence[str | None] = _devices(inject, machine, place) if inject.any else (inject.device or None,)
     for device in devices:
+        codes = {kind: _code(kind, device, inject, machine, place) for kind in inject.kinds}
         kind = _one(inject.kinds, *place.chance, device, "kind")
-        code = _one(inject.codes, *place.chance, device, "code") if FAULT_KINDS[kind].code else ""
-        try:
-            (first, *_) = resolve(machine, kind, code, device=device or "", every=inject.all or "")
-        except FaultRefused as refusal:
-            field = "any" if refusal.field == "device" and inject.any else refusal.field
-            raise place.refused(f"inject.{field}", f"on {inject.node}: {refusal.problem}") from None
-        code = first.code if code else ""
-        yield DeviceFaultSpec(node=inject.node, device=device, all=inject.all, kind=kind, code=code or None)
+        yield DeviceFaultSpec(node=inject.node, device=device, all=inject.all, kind=kind, code=codes[kind] or None)
+
+
+def _code(kind: str, device: str | None, inject: Inject, machine: Machine, place: _Place) -> str:
+    """Return the code that a fault of that kind would have; raise ConfigError where the machine cannot have it.
+
+    Of several kinds each is checked, whichever chance chooses: another seed is no less allowed.
+    """
+    code = _one(inject.codes, *place.chance, device, "code") if FAULT_KINDS[kind].code else ""
+    try:
+        (first, *_) = resolve(machine, kind, code, device=device or "", every=inject.all or "")
+    except FaultRefused as refusal:
+        field = "any" if refusal.field == "device" and inject.any else refusal.field
+        raise place.refused(f"inject.{field}", f"on {inject.node}: {refusal.problem}") from None
+    return first.code if code else ""
 
 
 def _devices(inject: Inject, machine: Machine, place: _Place) -> tuple[str, ...]:

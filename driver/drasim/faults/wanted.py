@@ -3,18 +3,17 @@
 Times count from the creation of the object, so a driver that was away meanwhile finds the same answer.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
 
 import msgspec
 
-from drasim.config import Seconds
+from drasim.config.strict import Delay, Seconds
 from drasim.faults.objects import DeviceFault, DeviceFaultSpec, DeviceFaultStatus
-from drasim.hardware import Fault, Gpu, Kind, Nic
+from drasim.hardware import Fault, Gpu, Kind, Nic, device_name
 from drasim.hardware.simulated import Machine
-from drasim.hardware.simulated.faults import FaultRefused, device_name, resolve, struck
+from drasim.hardware.simulated.faults import FaultRefused, resolve, struck
 
 __all__ = [
     "SEEN_PERIOD",
@@ -35,7 +34,6 @@ SEEN_PERIOD = 300.0
 """Seconds after which ``lastSeen`` of a fault that stands is brought up to date."""
 
 _LONGEST_REASON = 1024  # characters, as in the CRD
-_NOTHING = re.compile(r"0+([.]0+)?(ms|s|m|h)?")
 
 
 class Site(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,14 +154,13 @@ def refused(obj: DeviceFault, reason: str) -> DeviceFaultStatus:
 
 def seconds_of(field: str, text: str | None) -> float | None:
     """Return a duration of a ``spec`` in seconds; None where none is given. Raises FaultRefused."""
-    if not text:
+    if text is None:
         return None
-    if field == "after" and _NOTHING.fullmatch(text):
-        return 0.0
+    form, least = (Delay, "0s") if field == "after" else (Seconds, "1ms")
     try:
-        return float(Seconds.parse(text))
+        return float(form.parse(text))
     except ValueError:
-        problem = f'"{text}" is not allowed; allowed: 1ms to 24h, such as 30s, 500ms, 2m'
+        problem = f'"{text}" is not allowed; allowed: {least} to 24h, such as 30s, 500ms, 2m'
         raise FaultRefused(field, problem) from None
 
 

@@ -1,6 +1,6 @@
 """The seam to hardware: what a driver looks at and changes. Implemented by ``hardware.simulated`` (NVML follows).
 
-Everything is keyed by hardware identity (UUID of a GPU, PCI address of a NIC), never by a published name.
+Everything is keyed by hardware identity (UUID of a GPU, PCI address of a NIC); names are for people.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -22,11 +22,11 @@ __all__ = [
     "Looked",
     "Nic",
     "NotSupported",
-    "Observation",
     "Pci",
     "Setting",
     "Sign",
     "Step",
+    "device_name",
 ]
 
 Kind = Literal["gpu", "nic"]
@@ -105,6 +105,11 @@ class Nic(msgspec.Struct, frozen=True, kw_only=True):
     pci: Pci
 
 
+def device_name(device: Gpu | Nic) -> str:
+    """Return the name that people know a device by, under which it is published: ``gpu-3``, ``nic-0``."""
+    return f"{'gpu' if isinstance(device, Gpu) else 'nic'}-{device.index}"
+
+
 class Sign(msgspec.Struct, frozen=True, kw_only=True):
     """What a look found wrong with a device.
 
@@ -135,9 +140,6 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[Gpu | Nic, ...]
     signs: Mapping[str, tuple[Sign, ...]] = MappingProxyType({})
     silent: Mapping[str, float] = MappingProxyType({})
-
-
-Observation = Looked
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,7 +176,7 @@ class Hardware(Protocol):
         """The kind of all its devices."""
         ...
 
-    def watch(self) -> AsyncIterator[Observation]:
+    def watch(self) -> AsyncIterator[Looked]:
         """Yield a look at once, then another each period and as soon as something is seen to have changed.
 
         Each device has a probe of its own; one that takes long or hangs holds up no look at the others: until it is

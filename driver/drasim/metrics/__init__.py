@@ -65,6 +65,8 @@ class Metrics:
                 self._writes[driver, pool, verb] += 1
             case PoolSynced(driver=driver, pool=pool, error=error):
                 self._failing[driver, pool] = error is not None
+            case FieldsDropped(driver=driver, pool=pool, fields=()):
+                self._dropped.pop((driver, pool), None)
             case FieldsDropped(driver=driver, pool=pool):
                 self._dropped[driver, pool] = observation
 

@@ -13,7 +13,7 @@ from dra_plugin.events import Events
 from dra_plugin.latest import Latest, follow
 from dra_plugin.resources import ObjectReference
 from drasim.config import ProblemsConfig
-from drasim.devices import device_name
+from drasim.hardware import device_name
 from drasim.notices.news import (
     DEVICE_RECOVERED,
     DEVICE_UNPUBLISHED,
@@ -85,38 +85,47 @@ class DeviceNotices:
     async def _tell(self, found: tuple[News, ...], left_out: frozenset[str], state: NodeState) -> None:
         """Tell the Node first, for which nothing has to be asked, then the Pods. Those left out are in no Pod's use."""
         names = {each.hardware: _name(each.hardware, state) for each in found}
-        lines = [_Line(each.reason, f"{names[each.hardware]}: {each.text}") for each in found]
-        lines += [_Line(DEVICE_UNPUBLISHED, f"{device}: {UNPUBLISHED}") for device in sorted(left_out)]
+        lines = [_Line(each.reason, names[each.hardware], each.text) for each in found]
+        lines += [_Line(DEVICE_UNPUBLISHED, device, UNPUBLISHED) for device in sorted(left_out)]
         await self._emit(node_reference(self._node), self._watched.driver, lines)
         for pod, theirs in (await self._concerned(found, names)).items():
             await self._emit(pod, f"{self._watched.driver} on {self._node}", theirs)
 
     async def _emit(self, regarding: ObjectReference, teller: str, lines: Iterable["_Line"]) -> None:
         """Write one Event for each reason: a machine that fails as a whole is one, not one for each device."""
-        groups: dict[str, list[str]] = {}
+        groups: dict[str, dict[str, list[str]]] = {}
         for line in lines:
-            groups.setdefault(line.reason, []).append(line.text)
+            groups.setdefault(line.reason, {}).setdefault(line.text, []).append(line.device)
         for reason, texts in groups.items():
-            note, warning = f"{teller}: {'; '.join(texts)}", reason != DEVICE_RECOVERED
-            await self._events.emit(regarding, reason=reason, note=note, warning=warning)
+            said = "; ".join(f"{', '.join(devices)}: {text}" for text, devices in texts.items())
+            warning = reason != DEVICE_RECOVERED
+            await self._events.emit(regarding, reason=reason, note=f"{teller}: {said}", warning=warning)
 
     async def _concerned(
         self, found: tuple[News, ...], names: Mapping[str, str]
     ) -> Mapping[ObjectReference, list["_Line"]]:
-        """Return the Pods that use the devices, each with what it has to know; best effort."""
+        """Return the Pods that use the devices, each with what it has to know; best effort, claim by claim."""
         concerned: dict[ObjectReference, list[_Line]] = {}
-        with suppress(ClusterError, TimeoutError):
+        with suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE):
                 for record in self._watched.holders(frozenset(names)):
-                    pods = await pods_of(self._cluster, self._node, record)
+                    pods = await self._users(record)
                     concerned.update({pod: [*concerned.get(pod, ()), *_lines(record, found, names)] for pod in pods})
         return concerned
 
+    async def _users(self, record: Record) -> tuple[ObjectReference, ...]:
+        """Return the Pods that use the claim of that record; none when that cannot be found out."""
+        try:
+            return await pods_of(self._cluster, self._node, record)
+        except ClusterError:
+            return ()
+
 
 class _Line(msgspec.Struct, frozen=True):
-    """A part of an Event's note."""
+    """A part of an Event's note: what is to be said of which device."""
 
     reason: str
+    device: str
     text: str
 
 
@@ -125,7 +134,7 @@ def _lines(record: Record, found: tuple[News, ...], names: Mapping[str, str]) ->
     held = {device.hardware for device in record.devices}
     for each in found:
         if each.hardware in held:
-            yield _Line(each.reason, f"{names[each.hardware]} of claim {record.name}: {each.text}")
+            yield _Line(each.reason, f"{names[each.hardware]} of claim {record.name}", each.text)
 
 
 def _name(hardware: str, state: NodeState) -> str:

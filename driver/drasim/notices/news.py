@@ -85,15 +85,22 @@ def news(told: Told, state: NodeState, config: ProblemsConfig) -> tuple[News, ..
 
 
 def _begun(hardware: str, problem: Problem, config: ProblemsConfig) -> News:
-    return News(hardware=hardware, reason=_reason(problem, config), text=describe(problem))
+    return News(hardware=hardware, reason=_reason(problem, config), text=describe(problem) + _again(problem.relapses))
 
 
 def _ended(hardware: str, over: list[tuple[str, str]], state: NodeState, config: ProblemsConfig) -> News:
     """Say which problems are over and which are not: there is one recovery for all that ended at the same time."""
-    left = worst_first(standing(state.problems.get(hardware, ())), config)
+    known = state.problems.get(hardware, ())
+    left = worst_first(standing(known), config)
+    relapses = {(problem.kind, problem.code): problem.relapses for problem in known}
+    names = (f"{kind} {code}".rstrip() + _again(relapses.get((kind, code), 0)) for kind, code in over)
     rest = f"still there: {', '.join(map(describe, left))}" if left else "no problem is left"
-    text = f"over: {', '.join(f'{kind} {code}'.rstrip() for kind, code in over)}; {rest}"
-    return News(hardware=hardware, reason=DEVICE_RECOVERED, text=text)
+    return News(hardware=hardware, reason=DEVICE_RECOVERED, text=f"over: {', '.join(names)}; {rest}")
+
+
+def _again(relapses: int) -> str:
+    """Return what tells a problem from its earlier times: an Event that says the same as one before is not written."""
+    return f" (seen {relapses + 1} times)" if relapses else ""
 
 
 def _reason(problem: Problem, config: ProblemsConfig) -> str:

@@ -131,7 +131,7 @@ class _Kubeconfig:
         except (ConfigException, OSError) as error:
             raise SetupError(f"kubeconfig {self._path}: {error}") from error
         except Exception as error:
-            raise SetupError(f"kubeconfig {self._path}: cannot be read ({type(error).__name__})") from error
+            raise SetupError(f"kubeconfig {self._path}: it is no kubeconfig ({type(error).__name__})") from error
         finally:
             kube_config._temp_files.clear()  # noqa: SLF001 - else the next load gets files that are gone
         if not found.host:

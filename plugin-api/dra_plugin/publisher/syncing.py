@@ -167,7 +167,7 @@ class PoolSync:
 
     def _tell_dropped(self) -> None:
         fields = self._refused.fields
-        if fields and fields != self._told:
+        if fields != self._told:
             scope = self._scope
             dropped = FieldsDropped(driver=scope.driver, pool=self._name, fields=fields, gates=gates_for(fields))
             scope.observer(dropped)

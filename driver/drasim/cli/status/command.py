@@ -8,7 +8,6 @@ import sys
 import time
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -17,11 +16,9 @@ import typer
 from dra_plugin.cluster import Cluster
 from dra_plugin.kube import KubeCluster
 from dra_plugin.latest import follow
-from drasim.cli.config import ConfigFile, Settings
 from drasim.cli.node import credentials_for
-from drasim.cli.options import expanded
-from drasim.cli.output import configured
-from drasim.cli.status.notes import notes, summary
+from drasim.cli.options import Api, Nodes, expanded
+from drasim.cli.status.notes import UNREAD, notes, summary
 from drasim.cli.status.objects import Snapshot
 from drasim.cli.status.reading import Current, Wanted, current, read
 from drasim.cli.status.table import table
@@ -31,7 +28,7 @@ from drasim.devices import pool_name
 from drasim.driver import driver_name
 from drasim.hardware import Kind
 
-__all__ = ["Asked", "Form", "Frame", "Printer", "frame_of", "show_on", "show_once", "status"]
+__all__ = ["Asked", "Form", "Frame", "Printer", "fitted", "frame_of", "show_on", "show_once", "status"]
 
 KINDS: tuple[Kind, ...] = ("gpu", "nic")
 WIDTH = 120
@@ -46,6 +43,7 @@ class Form(enum.StrEnum):
     """Forms of output."""
 
     TABLE = "table"
+    WIDE = "wide"
     JSON = "json"
 
 
@@ -66,24 +64,10 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     notes: tuple[str, ...]
 
 
-class Api(msgspec.Struct, frozen=True, kw_only=True):
-    """How to reach the API server, and what the drivers are called there."""
-
-    kubeconfig: Annotated[Path | None, typer.Option(metavar="FILE", help="How to reach the API server.")] = None
-    config: ConfigFile = None
-    settings: Settings = None
-
-    @property
-    def used(self) -> Config:
-        """The configuration. Raises ConfigError."""
-        path = [f"kubeconfig={self.kubeconfig.absolute()}"] if self.kubeconfig else []
-        return configured(self.config, [*(self.settings or ()), *path])
-
-
 @expanded
 def status(
     api: Api,
-    node: Annotated[str, typer.Option(metavar="NAME", help="Only devices of this Node.")] = "",
+    node: Nodes = "",
     everything: Annotated[bool, typer.Option("--all", "-A", help="Also devices that are well and unused.")] = False,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again whenever it changes.")] = False,
     output: Annotated[Form, typer.Option("--output", "-o", help="Form of the output.")] = Form.TABLE,
@@ -91,7 +75,7 @@ def status(
     """Show devices that have problems or are in use.
 
     Health, problems, taints, rules, claims and Pods: all of it is read from the API server, and what may not be read
-    is said. With --watch, JSON is one document a line.
+    is said. The form "wide" folds nothing and names the rules. With --watch, JSON is one document a line.
     """
     used = api.used
     asked = _asked(used, node, everything=everything, form=output)
@@ -103,7 +87,7 @@ def frame_of(snapshot: Snapshot, asked: Asked) -> Frame:
     """Return what to show of a snapshot."""
     rows = view(snapshot, asked.scope)
     shown = rows if asked.everything else tuple(row for row in rows if concerns(row))
-    said = tuple(notes(snapshot, rows, asked.scope))
+    said = tuple(notes(snapshot, rows, asked.scope, time.time()))
     return Frame(devices=shown, others=len(rows) - len(shown), notes=said)
 
 
@@ -136,7 +120,7 @@ class Printer:
         if frame == self._last and not self.redraws:
             return
         text = self._json(frame) if self._form is Form.JSON else self._table(frame)
-        again = "\n" if self._last and self._form is Form.TABLE and not self.redraws else ""
+        again = "\n" if self._last and self._form is not Form.JSON and not self.redraws else ""
         typer.echo(f"{_CLEAR if self.redraws else again}{text}", color=self.redraws or None)
         self._last = frame
 
@@ -150,13 +134,20 @@ class Printer:
         """Return the table and what is to be said below it; on a terminal, as much of it as fits."""
         size = shutil.get_terminal_size((WIDTH, 0))
         terminal = sys.stdout.isatty()
-        rows = table(frame.devices, time.time(), size.columns if terminal else WIDTH, color=terminal)
-        last = summary(len(frame.devices), len(frame.devices) + frame.others)
-        lines = [*(rows if frame.devices else ()), *frame.notes, last]
-        room = size.lines - 1 if self.redraws else 0
-        if 1 < room < len(lines):
-            lines = [*lines[: room - 1], f"... {len(lines) - room + 1} more lines"]
-        return "\n".join(lines)
+        width = None if self._form is Form.WIDE else (size.columns if terminal else WIDTH)
+        rows = table(frame.devices, time.time(), width, color=terminal)
+        unread = any(note.startswith(UNREAD) for note in frame.notes)
+        last = summary(len(frame.devices), len(frame.devices) + frame.others, unread=unread)
+        lines, below = [*(rows if frame.devices else ())], [*frame.notes, last]
+        return "\n".join(fitted(lines, below, size.lines - 1) if self.redraws else [*lines, *below])
+
+
+def fitted(lines: list[str], below: list[str], room: int) -> list[str]:
+    """Return at most ``room`` lines, all where nobody knows it (0); those ``below`` say what matters and go last."""
+    if room < 1 or len(lines) + len(below) <= room:
+        return [*lines, *below]
+    kept = max(0, room - 1 - len(below))
+    return [*lines[:kept], f"... {len(lines) - kept} more lines", *below][:room]
 
 
 def _asked(config: Config, node: str, *, everything: bool, form: Form) -> Asked:
@@ -176,7 +167,7 @@ async def _show_known(now: Current, asked: Asked, printer: Printer) -> None:
 
 
 async def _show(config: Config, asked: Asked, *, watch: bool) -> None:
-    redraws = watch and asked.form is Form.TABLE and sys.stdout.isatty()
+    redraws = watch and asked.form is not Form.JSON and sys.stdout.isatty()
     printer = Printer(asked.form, redraws=redraws, following=watch)
     async with KubeCluster(credentials_for(config, os.environ)) as cluster:
         await (show_on if watch else show_once)(cluster, asked, printer)

@@ -2,26 +2,39 @@
 
 from collections.abc import Iterable, Iterator
 
+from dra_plugin.resources import Lease
 from drasim.cli.status.objects import Slice, Snapshot
 from drasim.cli.status.view import DeviceRow, Scope
 from drasim.controller.status import BudgetUse, ControllerStatus
+from drasim.faults.wanted import moment
 
-__all__ = ["notes", "summary"]
+__all__ = ["UNREAD", "notes", "summary"]
+
+_SKEW = 10.0  # seconds by which the clocks of two machines may differ
+UNREAD = "not read: "
+"""What a note of something that could not be read begins with."""
 
 
-def notes(snapshot: Snapshot, rows: Iterable[DeviceRow], scope: Scope) -> Iterator[str]:
-    """Yield lines for people: what could not be read, what is odd about pools and devices, what the controller says."""
-    yield from (f"not read: {text}" for text in snapshot.unread)
+def notes(snapshot: Snapshot, rows: Iterable[DeviceRow], scope: Scope, now: float) -> Iterator[str]:
+    """Yield lines for people: what could not be read, what is odd about pools and devices, what the controller says.
+
+    ``now`` is Unix time in seconds.
+    """
+    yield from (f"{UNREAD}{text}" for text in snapshot.unread)
     yield from _pools(snapshot.slices, scope)
     yield from _untainted(rows)
+    if snapshot.lease and _is_over(snapshot.lease, now):
+        yield f"controller: none leads since {snapshot.lease.spec.renew_time}; no rule is made or lifted"
     if snapshot.controller:
         yield from _controller(snapshot.controller)
     yield from _reasons(rows)
 
 
-def summary(shown: int, known: int) -> str:
-    """Return how many devices there are, and why not all of them are shown."""
+def summary(shown: int, known: int, *, unread: bool = False) -> str:
+    """Return how many devices there are, and why not all of them are shown; ``unread``: something was not read."""
     devices = f"{known} device" if known == 1 else f"{known} devices"
+    if not known and unread:
+        return "No device is known; not everything could be read."
     if not known:
         return "No device is published, and no claim holds one."
     if shown == known:
@@ -52,6 +65,12 @@ def _untainted(rows: Iterable[DeviceRow]) -> Iterator[str]:
                 f"{_named(row)}: {row.health} without a taint; the server drops taints (feature gate DRADeviceTaints), "
                 "the device is left out of its slice as soon as no claim holds it"
             )
+
+
+def _is_over(lease: Lease, now: float) -> bool:
+    """Tell whether nobody has renewed the Lease for so long that clocks cannot be the reason."""
+    renewed = moment(lease.spec.renew_time) or 0.0
+    return now > renewed + (lease.spec.lease_duration_seconds or 0) + _SKEW
 
 
 def _controller(status: ControllerStatus) -> Iterator[str]:

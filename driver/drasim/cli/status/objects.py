@@ -5,7 +5,16 @@ from collections.abc import Mapping
 import msgspec
 
 from dra_plugin.claims import ConsumerReference, ResourceClaim
-from dra_plugin.resources import DeviceAttribute, DeviceTaint, DeviceTaintRule, Kind, ObjectMeta, ResourcePool, Value
+from dra_plugin.resources import (
+    DeviceAttribute,
+    DeviceTaint,
+    DeviceTaintRule,
+    Kind,
+    Lease,
+    ObjectMeta,
+    ResourcePool,
+    Value,
+)
 from drasim.controller.status import ControllerStatus
 
 __all__ = ["SLICE", "Slice", "SliceDevice", "Snapshot", "groups_of", "is_group"]
@@ -52,6 +61,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         rules: all DeviceTaintRules.
         claims: all ResourceClaims.
         controller: what `drasim controller` says of itself; None where there is none.
+        lease: by which one of the controllers leads; None where there is none.
         members: Pods of a PodGroup, by its namespace and name.
         unread: what could not be read, for people.
     """
@@ -60,6 +70,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     rules: tuple[DeviceTaintRule, ...] = ()
     claims: tuple[ResourceClaim, ...] = ()
     controller: ControllerStatus | None = None
+    lease: Lease | None = None
     members: Mapping[tuple[str, str], tuple[str, ...]] = {}
     unread: tuple[str, ...] = ()
 

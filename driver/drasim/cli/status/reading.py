@@ -17,10 +17,12 @@ from dra_plugin.resources import (
     CONFIG_MAP,
     DEVICE_TAINT_RULE,
     DEVICE_TAINT_RULES,
+    LEASE,
     POD,
     ConfigMap,
     DeviceTaintRule,
     Kind,
+    Lease,
 )
 from drasim.cli.status.objects import SLICE, Snapshot, groups_of
 from drasim.controller.status import STATUS_KEY, ControllerStatus, decode_status, status_name
@@ -119,14 +121,18 @@ async def current(cluster: Cluster, wanted: Wanted) -> AsyncIterator[Current]:
 async def _sources(cluster: Cluster, wanted: Wanted) -> tuple[tuple[_Source, ...], list[str]]:
     """Return what to read, and what is known to be missing."""
     node = {"spec.nodeName": wanted.node} if wanted.node else {}
-    named = Selector(namespace=wanted.namespace or None, fields={"metadata.name": status_name(wanted.controller)})
+    status, lease = (
+        Selector(namespace=wanted.namespace or None, fields={"metadata.name": name})
+        for name in (status_name(wanted.controller), wanted.controller)
+    )
     sources = [
         *(
             _Source(f"ResourceSlices of {each}", SLICE, Selector(fields={"spec.driver": each, **node}))
             for each in wanted.drivers
         ),
         _Source("ResourceClaims", RESOURCE_CLAIM),
-        _Source("ConfigMap of the controller", CONFIG_MAP, named),
+        _Source("ConfigMap of the controller", CONFIG_MAP, status),
+        _Source("Lease of the controller", LEASE, lease),
     ]
     rules, missing = await _rules(cluster)
     return (*sources, *((_Source("DeviceTaintRules", rules),) if rules else ())), [missing] if missing else []
@@ -153,11 +159,13 @@ async def _list(cluster: Cluster, source: _Source, found: dict[str, tuple[Any, .
 
 def _snapshot(found: _Found, unread: Iterable[str]) -> Snapshot:
     controller, misfits = _status(found.get("ConfigMap of the controller", ()))
+    leases: tuple[Lease, ...] = found.get("Lease of the controller", ())
     return Snapshot(
         slices=tuple(each for title, items in found.items() if title.startswith("ResourceSlices") for each in items),
         rules=tuple(sorted(found.get("DeviceTaintRules", ()), key=lambda rule: rule.metadata.name or "")),
         claims=found.get("ResourceClaims", ()),
         controller=controller,
+        lease=max(leases, key=lambda lease: lease.spec.renew_time or "", default=None),
         unread=tuple(sorted((*unread, *misfits))),
     )
 

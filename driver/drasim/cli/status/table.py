@@ -7,7 +7,7 @@ from itertools import zip_longest
 
 import typer
 
-from drasim.cli.status.view import ControllerRow, DeviceRow, RuleRow, UseRow
+from drasim.cli.status.view import ControllerRow, DeviceRow, UseRow
 
 __all__ = ["HEADING", "age", "table"]
 
@@ -30,16 +30,18 @@ _STATES: Mapping[str, str] = {
 }
 _Line = tuple[str, ...]
 _Block = tuple[tuple[_Line, ...], ...]  # the lines of each part
+_ANY = 10**6  # characters: nothing is folded
 _HEAD: _Block = (HEADING[:3],), (HEADING[3:6],), (HEADING[6:7],), (HEADING[7:],)
 
 
-def table(rows: Iterable[DeviceRow], now: float, width: int, *, color: bool = False) -> Iterator[str]:
+def table(rows: Iterable[DeviceRow], now: float, width: int | None, *, color: bool = False) -> Iterator[str]:
     """Yield the lines of a table of at most ``width`` characters; ``now`` is Unix time in seconds.
 
-    What has no room is folded onto more lines. Only columns that cannot be folded make it wider.
+    What has no room is folded onto more lines. Only columns that cannot be folded make it wider. Without a ``width``
+    it is as wide as what it says, and rules have their names.
     """
-    blocks = [_HEAD, *(_parts(row, now) for row in rows)]
-    widths = _fitted([max(map(len, column)) for column in zip(*map(_widest, blocks), strict=True)], width)
+    blocks = [_HEAD, *(_parts(row, now, named=width is None) for row in rows)]
+    widths = _fitted([max(map(len, column)) for column in zip(*map(_widest, blocks), strict=True)], width or _ANY)
     for block in blocks:
         stacks = [_stack(part, widths[at]) for part, at in zip(block, _PARTS, strict=True)]
         for line in zip_longest(*stacks, fillvalue=None):
@@ -68,11 +70,12 @@ def _unix(text: str) -> float:
         return 0.0
 
 
-def _parts(row: DeviceRow, now: float) -> _Block:
+def _parts(row: DeviceRow, now: float, *, named: bool) -> _Block:
     """Return what the device is, what is wrong with it, its rules and its users: lines below each other in each."""
     nothing = (("-", "-", "-"),), (("-", "-", "-"),), (("-",),), (("-", "-"),)
     what = (row.node or "-", row.device, row.health or "-")
-    parts = ((what,), tuple(_wrong(row, now)), tuple(_ruled(row, now)), tuple(map(_used, row.used_by)))
+    ruled = tuple((f"{text} {name}".rstrip() if named else text,) for name, text in _ruled(row, now))
+    parts = ((what,), tuple(_wrong(row, now)), ruled, tuple(map(_used, row.used_by)))
     return tuple(part or none for part, none in zip(parts, nothing, strict=True))
 
 
@@ -98,21 +101,19 @@ def _wrong(row: DeviceRow, now: float) -> Iterator[_Line]:
         yield (f"{taint.key}{value}", age(taint.since, now), taint.effect)
 
 
-def _ruled(row: DeviceRow, now: float) -> Iterator[_Line]:
-    for rule in row.rules:
-        yield (_rule(rule, now),)
+def _ruled(row: DeviceRow, now: float) -> Iterator[tuple[str, str]]:
+    """Yield the name of each rule, and what to say of it: of the controller's own what becomes of it."""
+    since = {rule.name: rule.since for rule in row.rules}
+    own = row.controller.rule if row.controller else ""
+    yield from ((rule.name, f"{rule.effect} {age(rule.since, now)}".rstrip()) for rule in row.rules if rule.name != own)
     if row.controller:
-        yield (_plan(row.controller, now),)
+        yield own, _plan(row.controller, since.get(own, ""), now)
 
 
-def _rule(rule: RuleRow, now: float) -> str:
-    return f"{rule.effect} {age(rule.since, now)} {rule.name}"
-
-
-def _plan(plan: ControllerRow, now: float) -> str:
+def _plan(plan: ControllerRow, since: str, now: float) -> str:
     text = _STATES.get(plan.state, plan.state)
     left = _unix(plan.until) - now if plan.until else 0.0
-    return f"{text}, {_span(left)} left" if left >= 1 else text
+    return f"{text}, {_span(left)} left" if left >= 1 else f"{text} {age(since, now)}".rstrip()
 
 
 def _used(use: UseRow) -> _Line:

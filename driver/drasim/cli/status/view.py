@@ -70,6 +70,7 @@ class ControllerRow(Row, frozen=True, kw_only=True):
     state: str
     reason: str = ""
     until: str = ""
+    rule: str = ""
 
 
 class UseRow(Row, frozen=True, kw_only=True):
@@ -213,7 +214,7 @@ def _planned(snapshot: Snapshot) -> tuple[DeviceStatus, ...]:
 
 
 def _controller(plan: DeviceStatus | None) -> ControllerRow | None:
-    return ControllerRow(state=plan.state, reason=plan.reason, until=plan.until) if plan else None
+    return ControllerRow(state=plan.state, reason=plan.reason, until=plan.until, rule=plan.rule) if plan else None
 
 
 def _uses(snapshot: Snapshot, scope: Scope) -> Mapping[_Key, tuple[UseRow, ...]]:

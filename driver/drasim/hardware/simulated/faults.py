@@ -12,7 +12,7 @@ import msgspec
 from dra_plugin.errors import PluginError
 from drasim.config.problems import PROBLEM_KINDS
 from drasim.config.strict import Seconds, suggestion
-from drasim.hardware import Fault, Gpu, Kind, Nic
+from drasim.hardware import Fault, Gpu, Kind, Nic, device_name
 from drasim.hardware.simulated.profile import Machine
 
 __all__ = [
@@ -23,7 +23,6 @@ __all__ = [
     "FaultRefused",
     "checked_code",
     "checked_kind",
-    "device_name",
     "resolve",
     "struck",
 ]
@@ -121,11 +120,6 @@ def checked_code(kind: str, code: str) -> str:
     if not re.fullmatch(rule.form, given):
         raise _bad_code(kind, given, rule)
     return _in_seconds(kind, given, rule) if rule.seconds else given
-
-
-def device_name(device: Gpu | Nic) -> str:
-    """Return the name under which a device is published (``drasim.devices`` gives the same)."""
-    return f"{_kind(device)}-{device.index}"
 
 
 def resolve(machine: Machine, kind: str, code: str = "", *, device: str = "", every: str = "") -> tuple[Fault, ...]:

@@ -99,8 +99,8 @@ class SimulatedHardware:
 
     def _pause(self, devices: tuple[Gpu | Nic, ...]) -> float:
         """Return the seconds until these devices have to be asked again though nobody changed anything."""
-        now = time.time()
-        toggle = next_toggle((self._condition(device.id) for device in devices), now)
+        now, conditions = time.time(), self._machine.conditions()
+        toggle = next_toggle((conditions.get(device.id, _SOUND) for device in devices), now)
         return self._period if toggle is None else min(self._period, max(toggle - now, _SHORTEST))
 
     async def _until_due(self, probes: Probes, asked: "_Asked", told: "_Told") -> bool:
@@ -118,9 +118,11 @@ class SimulatedHardware:
 
     async def _probe(self, device: str) -> tuple[Sign, ...]:
         """Answer for one device; with ``probe-hangs``, never while that stands."""
-        if self._condition(device).hangs:
+        condition = self._condition(device)
+        if condition.hangs:
             await self._machine.until(lambda: not self._condition(device).hangs)
-        return signs_at(self._condition(device), time.time())
+            condition = self._condition(device)
+        return signs_at(condition, time.time())
 
     def _condition(self, device: str) -> Condition:
         return self._machine.conditions().get(device, _SOUND)

@@ -20,9 +20,6 @@ __all__ = ["POLL", "SimulatedMachine", "opened"]
 POLL = 1.0
 """Seconds between two glances at what other processes changed."""
 
-_HAND = "hand"
-"""The source of what ``take_out`` did."""
-
 _SOUND = Condition()
 
 
@@ -62,7 +59,13 @@ class SimulatedMachine:
 
         A fault that stood already goes on; one that is left out is repaired. Raises HardwareError.
         """
-        await self._change_faults(source, lambda _: faults)
+        async with self._memory.changing() as state:
+            stood = {each.fault: each for each in state.faults.get(source, ())}
+            now = time.time()
+            placed = tuple(stood.get(fault) or PlacedFault(fault=fault, since=now) for fault in dict.fromkeys(faults))
+            others = {name: given for name, given in state.faults.items() if name != source}
+            self._memory.replace(state, self._with(state, {**others, source: placed} if placed else others))
+        self.conditions()
 
     def conditions(self) -> Mapping[str, Condition]:
         """Return the condition of every device that is not as it should be. Raises HardwareError."""
@@ -101,24 +104,6 @@ class SimulatedMachine:
             if claims:
                 settings[device] = claims
             self._memory.replace(state, msgspec.structs.replace(state, settings=settings))
-
-    async def take_out(self, device: str) -> None:
-        """Remove a device by hand; what was set on it is gone."""
-        await self._change_faults(_HAND, lambda stood: (*stood, Fault(device=device, kind="unplugged")))
-
-    async def put_back(self, device: str) -> None:
-        """Put a device in again that was removed by hand."""
-        await self._change_faults(_HAND, lambda stood: [fault for fault in stood if fault.device != device])
-
-    async def _change_faults(self, source: str, change: Callable[[Iterable[Fault]], Iterable[Fault]]) -> None:
-        """Replace the faults of a source by what ``change`` makes of them."""
-        async with self._memory.changing() as state:
-            stood = {each.fault: each for each in state.faults.get(source, ())}
-            wanted, now = dict.fromkeys(change(stood)), time.time()
-            placed = tuple(stood.get(fault) or PlacedFault(fault=fault, since=now) for fault in wanted)
-            others = {name: given for name, given in state.faults.items() if name != source}
-            self._memory.replace(state, self._with(state, {**others, source: placed} if placed else others))
-        self.conditions()
 
     def _noticed(self, state: MachineState) -> Mapping[str, Condition]:
         """Return the conditions in a state that was read now, and tell whoever waits for others."""

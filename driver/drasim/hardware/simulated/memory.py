@@ -4,6 +4,7 @@ It is the hardware's own memory, not the claims' record: another boot id voids i
 therefore not synced to the disk; killing the process loses nothing, and a power cut is a reboot.
 """
 
+import math
 import os
 import time
 from collections.abc import AsyncIterator
@@ -22,6 +23,7 @@ __all__ = ["MachineState", "Memory", "state_files"]
 
 _FILE = "machine.json"
 _LOCK_TIMEOUT = 10.0
+_GOOD_FOR = 0.005  # seconds for which a file is believed that was written too recently to tell it by its stamp
 _SETTLED_NS = 50_000_000
 """Age from which a file's time stamp tells it from the next one: the kernel's clock for files ticks each 1 to 10 ms."""
 
@@ -51,6 +53,7 @@ class Memory:
         self._boot_id = ""
         self._seen: MachineState | None = None
         self._stamp: tuple[int, int, int] | None = None
+        self._good_until = 0.0  # on the monotonic clock
 
     def read(self) -> MachineState:
         """Return the state now. Raises HardwareError when it cannot be read.
@@ -69,14 +72,14 @@ class Memory:
     def glance(self) -> MachineState:
         """Return the state now, at the price of a ``stat`` while the file is the same. Raises HardwareError.
 
-        A new boot id, which no process outlives, is noticed by ``read`` alone.
+        A file that was just written may be another one with the same stamp: it is read again every few milliseconds,
+        not for each of a round of probes. A new boot id, which no process outlives, is noticed by ``read`` alone.
         """
-        stamp = self._stamp_now()
-        if self._seen is None or stamp != self._stamp or self._seen.boot_id != self._boot_id:
-            seen = self.read()
+        stamp, now = self._stamp_now(), time.monotonic()
+        if self._seen is None or stamp != self._stamp or self._seen.boot_id != self._boot_id or now > self._good_until:
+            self._seen, self._stamp = self.read(), stamp
             settled = stamp is None or time.time_ns() - stamp[0] > _SETTLED_NS
-            self._seen, self._stamp = (seen, stamp) if settled else (None, None)
-            return seen
+            self._good_until = math.inf if settled else now + _GOOD_FOR
         return self._seen
 
     @asynccontextmanager
@@ -91,6 +94,7 @@ class Memory:
     def replace(self, old: MachineState, new: MachineState) -> None:
         """Write the file if anything is new; for whoever is ``changing`` it."""
         if new != old:
+            self._seen = None
             write_atomically(self._file, msgspec.json.encode(new), sync=False)
 
     def _stamp_now(self) -> tuple[int, int, int] | None:
