@@ -116,7 +116,7 @@ class Driver:
             driver=self.name,
             registered=server is not None and server.registered.value,
             refusal=server.refusal.value if server else None,
-            published=bool(states) and all(state.synced for state in states.values()),
+            published=bool(states) and all(state.published for state in states.values()),
             publishing={name: state.error for name, state in states.items() if state.error is not None},
             cluster=server.publisher.reading.value if server else None,
             hardware=self.problem.value,

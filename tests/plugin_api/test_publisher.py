@@ -34,7 +34,7 @@ async def test_nothing_is_written_before_it_is_enabled_then_at_once() -> None:
         assert [(owner.uid, owner.controller) for owner in one.metadata.owner_references or ()] == [
             (node.metadata.uid, True)
         ]
-        assert it.state() == PoolState(generation=1, slices=1, synced=True, error=None)
+        assert it.state() == PoolState(generation=1, slices=1, synced=True, error=None, published=True)
 
 
 async def test_pools_that_are_not_known_yet_touch_nothing() -> None:
@@ -64,7 +64,21 @@ async def test_a_taint_is_one_update() -> None:
         it.want(pool_of(300, tainted=[70]))
         await pause(60)
         assert it.writes == ["update"]
-        assert it.state() == PoolState(generation=1, slices=5, synced=True, error=None)
+        assert it.state() == PoolState(generation=1, slices=5, synced=True, error=None, published=True)
+
+
+async def test_a_pool_stays_published_while_it_is_renewed() -> None:
+    """Between a wish and its write the driver serves as before; slices that are gone are not published."""
+    async with world() as it:
+        it.want(pool_of(8))
+        await pause(0.01)
+        it.want(pool_of(8, tainted=[1]))
+        await it.publisher.state.wait(lambda state: not state[POOL].synced)
+        assert it.state() == PoolState(generation=1, slices=1, synced=False, error=None, published=True)
+        await it.publisher.state.wait(lambda state: state[POOL].synced)
+        await it.delete(*await it.slices())
+        await it.publisher.state.wait(lambda state: not state[POOL].published)
+        await it.publisher.state.wait(lambda state: state[POOL].published)
 
 
 async def test_bursts_share_writes() -> None:
@@ -144,7 +158,7 @@ async def test_an_unreachable_server_is_asked_again_with_growing_pauses() -> Non
         await pause(0.05)
         assert "ordered fault" in (it.state().error or "")
         await pause(10)
-        assert it.state() == PoolState(generation=1, slices=1, synced=True, error=None)
+        assert it.state() == PoolState(generation=1, slices=1, synced=True, error=None, published=True)
 
 
 async def test_retry_after_is_honoured() -> None:

@@ -26,6 +26,7 @@ class PoolState(msgspec.Struct, frozen=True, kw_only=True):
         generation: the generation that the API server has (0 = nothing yet).
         slices: how many slices it has.
         synced: they equal what is wanted.
+        published: they equalled what was wanted once, and are still there: what differs now is an update under way.
         error: why they could not be made so, at the last try.
         dropped: fields that the server did not keep (a feature gate is off, mostly).
         problems: what was changed or left out because it breaks a limit of the API, one line for people each.
@@ -35,6 +36,7 @@ class PoolState(msgspec.Struct, frozen=True, kw_only=True):
     slices: int
     synced: bool
     error: str | None
+    published: bool = False
     dropped: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 

@@ -43,6 +43,7 @@ class PoolSync:
         self._wake: float | None = None
         self._error: str | None = None
         self._told: tuple[str, ...] = ()
+        self._published = False
 
     async def run(self) -> None:
         """Write whenever stored and wanted differ; return when the pool is neither wanted nor stored."""
@@ -176,11 +177,13 @@ class PoolSync:
     def _report(self, wanted: Checked | None, stored: Sequence[ResourceSlice], *, synced: bool) -> None:
         if synced:
             self._error = None
+        self._published = bool(stored) and (synced or self._published)
         scope = self._scope
         state = PoolState(
             generation=max((each.spec.pool.generation for each in stored), default=0),
             slices=len(stored),
             synced=synced,
+            published=self._published,
             error=self._error or (None if synced else scope.node.error.value or scope.mirror.error.value),
             dropped=self._refused.fields,
             problems=tuple(map(str, wanted.problems)) if wanted else (),

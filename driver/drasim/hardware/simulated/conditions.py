@@ -10,7 +10,7 @@ from drasim.config.problems import PROBLEM_KINDS
 from drasim.hardware import Fault, Gpu, Nic, Sign
 from drasim.hardware.simulated.profile import Machine
 
-__all__ = ["Condition", "Flap", "PlacedFault", "conditions_of", "next_toggle", "signs_at"]
+__befalling_ = ["Condition", "Flap", "PlacedFault", "conditions_of", "next_toggle", "signs_at"]
 
 _XIDS: Mapping[str, str] = {
     "8": "GPU stopped processing",
@@ -111,10 +111,9 @@ def conditions_of(machine: Machine, placed: Iterable[PlacedFault]) -> Mapping[st
     by_place: dict[str, list[PlacedFault]] = {}
     for each in placed:
         by_place.setdefault(each.fault.device, []).append(each)
+    struck = (device for device in machine.devices if device.id in by_place or device.pci.root in by_place)
     found = {
-        device.id: _condition(device, befalling)
-        for device in machine.devices
-        if (befalling := _befalling(device, by_place))
+        device.id: _condition(device, befalling) for device in struck if (befalling := _befalling(device, by_place))
     }
     return MappingProxyType(found)
 

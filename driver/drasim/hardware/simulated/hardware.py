@@ -54,7 +54,7 @@ class SimulatedHardware:
 
         A look does not wait for a probe that takes long: until the device is silent, its last answer stands.
         """
-        async with probing(self._probe, self._silent_after) as probes:
+        async with probing(self._probe, self._silent_after, self._glance) as probes:
             asked = await self._ask(probes, min(_FIRST_GRACE, self._silent_after))
             while True:
                 told = _Told(answers=probes.answered.value, silence=probes.next_silence())
@@ -116,13 +116,15 @@ class SimulatedHardware:
                     return False
         raise AssertionError  # pragma: no cover - follow never ends by itself
 
+    def _glance(self, device: str) -> tuple[Sign, ...] | None:
+        """Return what a device answers at once, None where it hangs."""
+        condition = self._condition(device)
+        return None if condition.hangs else signs_at(condition, time.time())
+
     async def _probe(self, device: str) -> tuple[Sign, ...]:
         """Answer for one device; with ``probe-hangs``, never while that stands."""
-        condition = self._condition(device)
-        if condition.hangs:
-            await self._machine.until(lambda: not self._condition(device).hangs)
-            condition = self._condition(device)
-        return signs_at(condition, time.time())
+        await self._machine.until(lambda: not self._condition(device).hangs)
+        return signs_at(self._condition(device), time.time())
 
     def _condition(self, device: str) -> Condition:
         return self._machine.conditions().get(device, _SOUND)

@@ -120,7 +120,7 @@ class SimulatedMachine:
 
     def _with(self, state: MachineState, faults: dict[str, tuple[PlacedFault, ...]]) -> MachineState:
         """Return the state with these faults; a device that is out of the machine loses what was set on it."""
-        conditions = conditions_of(self.machine, _all(faults))
+        conditions = conditions_of(self.machine, _all(faults)) if state.settings else {}
         kept = {name: given for name, given in state.settings.items() if not conditions.get(name, _SOUND).absent}
         return msgspec.structs.replace(state, faults=faults, settings=kept)
 

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import msgspec
 
@@ -13,6 +13,8 @@ from drasim.hardware import HardwareError, Sign
 __all__ = ["Probes", "probing"]
 
 Probe = Callable[[str], Awaitable[tuple[Sign, ...]]]
+Glance = Callable[[str], tuple[Sign, ...] | None]
+"""Returns what is found without waiting, None where the probe has to be waited for."""
 
 
 class _Asked(msgspec.Struct, frozen=True):
@@ -38,10 +40,13 @@ class Probes:
         answered: another number after each answer.
     """
 
-    def __init__(self, probe: Probe, patience: float, group: asyncio.TaskGroup) -> None:
-        """Run ``probe`` for a device in ``group``; after ``patience`` seconds without answer the device is silent."""
+    def __init__(self, glance: Glance, probe: Probe, patience: float, group: asyncio.TaskGroup) -> None:
+        """Ask by ``glance``, and where that finds nothing out by ``probe``, in a task of ``group``.
+
+        After ``patience`` seconds without answer a device is silent.
+        """
         self.answered: Latest[int] = Latest(0)
-        self._probe, self._patience, self._group = probe, patience, group
+        self._glance, self._probe, self._patience, self._group = glance, probe, patience, group
         self._running: dict[str, asyncio.Task[None]] = {}
         self._asked: dict[str, _Asked] = {}
         self._answers: dict[str, _Answer] = {}
@@ -53,7 +58,7 @@ class Probes:
         """
         wanted = tuple(devices)
         self._forget({*self._asked, *self._answers}.difference(wanted))
-        started = [self._start(device) for device in wanted if device not in self._running]
+        started = [task for device in wanted if (task := self._start(device))]
         if started:
             await asyncio.wait(started, timeout=grace)
 
@@ -83,38 +88,52 @@ class Probes:
     def _is_late(self, device: str, asked: _Asked, now: float) -> bool:
         return device not in self._answers or asked.deadline <= now
 
-    def _start(self, device: str) -> asyncio.Task[None]:
+    def _start(self, device: str) -> asyncio.Task[None] | None:
+        """Ask a device; return its new probe if it has to be waited for. One that fails has not answered."""
         deadline = asyncio.get_running_loop().time() + self._patience
         self._asked.setdefault(device, _Asked(time.time(), deadline))
-        task = self._group.create_task(self._run(device), name=f"probe {device}")
-        self._running[device] = task
-        return task
+        with suppress(HardwareError):
+            signs = self._glance(device)
+            if signs is not None:
+                self._end(device)
+                self._take(device, signs)
+                return None
+        if device in self._running:
+            return None
+        self._running[device] = self._group.create_task(self._run(device), name=f"probe {device}")
+        return self._running[device]
 
     async def _run(self, device: str) -> None:
-        """Take the answer. A probe that fails has not answered: the device is silent if it goes on like that."""
         try:
             signs = await self._probe(device)
         except HardwareError:
             del self._running[device]
             return
-        del self._running[device], self._asked[device]
+        del self._running[device]
+        self._take(device, signs)
+
+    def _take(self, device: str, signs: tuple[Sign, ...]) -> None:
+        del self._asked[device]
         self._answers[device] = _Answer(time.time(), signs)
         self.answered.set(self.answered.value + 1)
 
     def _forget(self, devices: Iterable[str]) -> None:
         for device in tuple(devices):
-            if task := self._running.pop(device, None):
-                task.cancel()
+            self._end(device)
             self._asked.pop(device, None)
             self._answers.pop(device, None)
 
+    def _end(self, device: str) -> None:
+        if task := self._running.pop(device, None):
+            task.cancel()
+
 
 @asynccontextmanager
-async def probing(probe: Probe, patience: float) -> AsyncIterator[Probes]:
+async def probing(probe: Probe, patience: float, glance: Glance = lambda _: None) -> AsyncIterator[Probes]:
     """Give probes that run until this is left; see ``Probes``."""
     failure: BaseException | None = None
     async with asyncio.TaskGroup() as group:
-        probes = Probes(probe, patience, group)
+        probes = Probes(glance, probe, patience, group)
         try:
             yield probes
         except (Exception, GeneratorExit) as error:  # noqa: BLE001 - raised below: the group would wrap it in its own
