@@ -1,5 +1,6 @@
 """The publisher against FakeCluster, in virtual time: what is written when, and what is left alone."""
 
+import random
 from collections.abc import Mapping
 
 import pytest
@@ -79,6 +80,22 @@ async def test_a_pool_stays_published_while_it_is_renewed() -> None:
         await it.delete(*await it.slices())
         await it.publisher.state.wait(lambda state: not state[POOL].published)
         await it.publisher.state.wait(lambda state: state[POOL].published)
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_after_an_outage_it_writes_as_soon_as_it_reads(seed: int) -> None:
+    """The back-off of the write ends with the outage: within a second of the watch, however long that was away."""
+    random.seed(seed)
+    async with world() as it:
+        it.want(pool_of(8))
+        await pause(1)
+        with it.cluster.away():
+            it.want(pool_of(8, tainted=[1]))
+            await pause(600)
+        await it.publisher.reading.wait(lambda error: error is None)
+        read = now()
+        await it.publisher.state.wait(lambda state: state[POOL].synced)
+        assert now() - read <= 1.1
 
 
 async def test_bursts_share_writes() -> None:

@@ -13,6 +13,7 @@ FOREIGN = 10.0  # after any other change by somebody: perhaps a newer instance i
 _FIRST, _LONGEST = 0.25, 30.0
 _CONFLICT = 0.05
 _REJECTED = 60.0
+_BACK = 1.0  # after the server can be read again: not every node in the same moment
 _GONE = 404
 _MAY_BE_GRANTED = (401, 403)  # an installation gives the rights in any order
 
@@ -25,15 +26,23 @@ class Pace:
         self.ready = 0.0
         self.rejected: object = None  # what was refused; anything else may be tried at once
         self._failures = 0
+        self._unanswered = False  # the last write got no answer that says when to come again
 
     def done(self, now: float) -> None:
         """Note a round that went well, or one that was left early."""
         self.ready, self.rejected, self._failures = now + _SPACING, None, 0
+        self._unanswered = False
+
+    def back(self, now: float) -> None:
+        """Note that the server can be read again: what it did not answer need not wait for its back-off."""
+        if self._unanswered:
+            self.ready = min(self.ready, now + random.uniform(0.0, _BACK))
 
     def failed(self, now: float, error: ClusterError, tried: object) -> None:
         """Note a failed round: ``tried`` is what cannot be written as it is."""
         self._failures += 1
         self.rejected = None
+        self._unanswered = isinstance(error, Retryable) and not error.retry_after
         if isinstance(error, Conflict) or lost(error):
             self.ready = now + backoff(_CONFLICT, self._failures)
         elif isinstance(error, Rejected) and error.code not in _MAY_BE_GRANTED:

@@ -63,7 +63,8 @@ class Scope:
     @property
     def inputs(self) -> tuple[Latest[Any], ...]:
         """Everything that a decision depends on."""
-        return self.pools, self.enabled, self.mirror.objects, self.mirror.synced, self.node.reference
+        mirror = self.mirror
+        return self.pools, self.enabled, mirror.objects, mirror.synced, mirror.error, self.node.reference
 
     @property
     def writable(self) -> bool:

@@ -44,11 +44,13 @@ class PoolSync:
         self._error: str | None = None
         self._told: tuple[str, ...] = ()
         self._published = False
+        self._away = False
 
     async def run(self) -> None:
         """Write whenever stored and wanted differ; return when the pool is neither wanted nor stored."""
         async with aclosing(follow(*self._scope.inputs, until=lambda: self._wake)) as changes:
             async for _ in changes:
+                self._look_whether_it_is_back()
                 wanted, stored = self._scope.wanted().get(self._name), self._stored()
                 if not wanted and not stored:
                     self._scope.report(self._name, None)
@@ -65,6 +67,12 @@ class PoolSync:
             if self._refused.forget():
                 self._settled = None
         return self._refused.hide(self._scope.stored().get(self._name, ()))
+
+    def _look_whether_it_is_back(self) -> None:
+        away = self._scope.mirror.error.value is not None
+        if self._away and not away:
+            self._pace.back(_now())
+        self._away = away
 
     def _decide(self, wanted: Checked | None, stored: Sequence[ResourceSlice]) -> Writes:
         """Return what to write now; nothing while it is not the time, with the time to look again in ``_wake``."""
