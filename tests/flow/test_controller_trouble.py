@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from dra_plugin.resources import CONFIG_MAP, DEVICE_TAINT_RULE, Kind
+from drasim.config import GpuConfig
 from drasim.config.controller import Budget
 from drasim.controller.narrator import NAMED_CLAIM, WOULD_EVICT
 from drasim.controller.objects import CLUSTER_ROLE
@@ -20,25 +21,13 @@ pytestmark = pytest.mark.looptime
 RULE = rule_name(place("gpu-0"))
 
 
-@pytest.fixture
-async def town() -> Town:
-    """Give a cluster with a Node of two GPUs that are in use."""
-    town = Town()
-    await town.build()
-    return town
-
-
-async def pause(seconds: float) -> None:
-    await asyncio.sleep(seconds)
-
-
 async def test_a_rule_of_people_uses_no_budget(town: Town) -> None:
     """It has the name that the rule of the worst device would have: the next device is not kept waiting for ever."""
     spec = {"deviceSelector": {"driver": GPU}, "taint": {"key": "example.com/mine", "effect": "None"}}
     await town.put("resource.k8s.io/v1", "DeviceTaintRule", {"name": RULE}, spec=spec)
     async with town.controller(budget=Budget(per_cluster=1)):
         await town.publish(gpu_0=[fault("lost")], gpu_1=[fault("ecc-uncorrectable")])
-        await pause(5)
+        await asyncio.sleep(5)
         assert list(await town.rules()) == ["gpu-1"]
         states = {each.device: each.reason for each in (await town.status()).devices}
         assert states["gpu-0"] == f"rule {RULE} exists and is not the controller's: it is left alone"
@@ -52,10 +41,10 @@ async def test_a_rule_whose_selector_people_changed_is_theirs(town: Town) -> Non
     stored = await town.put("resource.k8s.io/v1", "DeviceTaintRule", meta, spec=spec)
     async with town.controller() as controller:
         await town.publish(gpu_0=[fault("lost")])
-        await pause(5)
+        await asyncio.sleep(5)
         assert f"rule {RULE} exists" in json.loads(controller.ready()[1])["work"][0]
         await town.publish()
-        await pause(70)
+        await asyncio.sleep(70)
     left = await town.cluster.get(DEVICE_TAINT_RULE, RULE)
     assert left is not None
     assert left.metadata.resource_version == stored["metadata"]["resourceVersion"]
@@ -66,15 +55,15 @@ async def test_a_rule_that_people_delete_is_made_anew(town: Town) -> None:
     line = Line(town.cluster)
     async with town.controller("one", line):
         await town.publish(gpu_0=[fault("ecc-uncorrectable")])
-        await pause(1)
+        await asyncio.sleep(1)
         await town.cluster.delete(DEVICE_TAINT_RULE, (await town.rules())["gpu-0"])
-        await pause(1)
+        await asyncio.sleep(1)
         made = (await town.rules())["gpu-0"]
         town.cluster.faults.fail("replace", code=404, plural=DEVICE_TAINT_RULE.plural)
         await town.publish(gpu_0=[fault("lost")])
-        await pause(0.05)
+        await asyncio.sleep(0.05)
         await town.cluster.delete(DEVICE_TAINT_RULE, made)
-        await pause(3)
+        await asyncio.sleep(3)
         assert (await town.rules())["gpu-0"].spec.taint.key == f"{GPU}/lost"
 
 
@@ -82,21 +71,21 @@ async def test_a_rule_that_a_finalizer_holds_back(town: Town) -> None:
     """It stands though it was deleted: that is said, the server is left in peace, and afterwards a rule is made."""
     async with town.controller() as controller:
         await town.publish(gpu_0=[fault("lost")])
-        await pause(1)
+        await asyncio.sleep(1)
         rule = (await town.rules())["gpu-0"]
         meta = replace(rule.metadata, finalizers=("example.com/audit",))
         await town.cluster.replace(DEVICE_TAINT_RULE, replace(rule, metadata=meta))
         await town.publish()
-        await pause(40)
+        await asyncio.sleep(40)
         await town.publish(gpu_0=[fault("lost")])
-        await pause(5)
+        await asyncio.sleep(5)
         town.cluster.faults.requests.clear()
-        await pause(30)
+        await asyncio.sleep(30)
         assert town.writes() == []
         assert f"rule {RULE} is being deleted" in json.loads(controller.ready()[1])["work"][0]
         held = (await town.rules())["gpu-0"]
         await town.cluster.replace(DEVICE_TAINT_RULE, replace(held, metadata=replace(held.metadata, finalizers=None)))
-        await pause(70)
+        await asyncio.sleep(70)
         assert (await town.rules())["gpu-0"].metadata.uid != rule.metadata.uid
 
 
@@ -104,13 +93,13 @@ async def test_a_chart_that_is_installed_anew_owns_the_next_rule(town: Town) -> 
     """The owner has another UID then; a rule of the one before would be collected as soon as it was made."""
     async with town.controller():
         await town.publish(gpu_0=[fault("lost")])
-        await pause(3)
+        await asyncio.sleep(3)
         before = await town.cluster.get(CLUSTER_ROLE, OWNER)
         assert before is not None
         await town.cluster.delete(CLUSTER_ROLE, before)
         await town.put("rbac.authorization.k8s.io/v1", "ClusterRole", {"name": OWNER})
         await town.publish(gpu_0=[fault("lost")], gpu_1=[fault("lost")])
-        await pause(2)
+        await asyncio.sleep(2)
         after = await town.cluster.get(CLUSTER_ROLE, OWNER)
         (owner,) = (await town.rules())["gpu-1"].metadata.owner_references or ()
         assert after is not None
@@ -122,15 +111,15 @@ async def test_a_device_that_came_back_unheard_keeps_its_rule(town: Town) -> Non
     line = Line(town.cluster)
     async with town.controller("one", line):
         await town.publish(gpu_0=[fault("lost")])
-        await pause(1)
+        await asyncio.sleep(1)
         await town.wipe()
-        await pause(5)
+        await asyncio.sleep(5)
         line.is_deaf.set(True)
         await town.publish(gpu_0=[fault("lost")])
-        await pause(900)
+        await asyncio.sleep(900)
         line.is_deaf.set(False)
         await town.free("c0")
-        await pause(60)
+        await asyncio.sleep(60)
         assert (list(await town.rules()), "delete" in town.writes()) == (["gpu-0"], False)
 
 
@@ -142,15 +131,15 @@ async def test_a_term_that_began_anew_reads_the_rules_anew(town: Town) -> None:
         line.is_cut = True
         await controller.election.leading.wait(lambda leads: not leads)
         async with town.controller("two"):
-            await pause(15)
+            await asyncio.sleep(15)
             await town.publish(gpu_0=[fault("lost")])
-            await pause(1)
+            await asyncio.sleep(1)
             assert list(await town.rules()) == ["gpu-0"]
         line.is_cut = False
         await controller.election.leading.wait(bool)
         await town.publish(gpu_0=[fault("lost")], gpu_1=[fault("lost")])
         line.is_deaf.set(False)
-        await pause(60)
+        await asyncio.sleep(60)
         assert list(await town.rules()) == ["gpu-0"]
 
 
@@ -161,7 +150,7 @@ async def test_a_dry_run_tells_of_pods_that_look_into_the_device(town: Town) -> 
     await town.hold("calm", "gpu-0", pods=("calm",), adminAccess=True, tolerations=[forever])
     async with town.controller(dry_run=True):
         await town.publish(gpu_0=[fault("lost")])
-        await pause(3)
+        await asyncio.sleep(3)
         assert (await town.status()).devices[0].pods == ("default/monitor", "default/p0")
         assert sorted(event.regarding.name for event in await town.events(WOULD_EVICT)) == ["monitor", "p0"]
 
@@ -174,7 +163,7 @@ async def test_no_node_is_told_of_at_the_expense_of_another(town: Town) -> None:
     async with town.controller(dry_run=True):
         for node in ("node-b", "node-c"):
             await town.publish(node, gpu_0=[fault("lost")])
-        await pause(3)
+        await asyncio.sleep(3)
         assert len(await town.events(WOULD_EVICT)) == 30
 
 
@@ -184,9 +173,9 @@ async def test_a_new_pod_of_a_named_claim_is_told(town: Town) -> None:
     await town.hold("mine", "gpu-0", pods=("first",), named=True)
     async with town.controller(on_named_claim="evict"):
         await town.publish(gpu_0=[fault("lost")])
-        await pause(3)
+        await asyncio.sleep(3)
         await town.hold("mine", "gpu-0", pods=("second",), named=True)
-        await pause(3)
+        await asyncio.sleep(3)
         assert {event.regarding.name for event in await town.events(NAMED_CLAIM)} == {"mine", "first", "second"}
 
 
@@ -200,7 +189,7 @@ async def test_pods_that_cannot_be_listed_hide_no_others(town: Town) -> None:
     town.cluster.faults.fail("list", code=403, times=1000, plural="pods")
     async with town.controller(dry_run=True, on_named_claim="evict") as controller:
         await town.publish(gpu_0=[fault("lost")], gpu_1=[fault("lost")])
-        await pause(3)
+        await asyncio.sleep(3)
         assert [device.pods for device in (await town.status()).devices] == [("default/p0",), ("default/p1",)]
         session = controller.session.value
         assert session is not None
@@ -211,12 +200,12 @@ async def test_a_status_that_somebody_deleted_comes_back(town: Town) -> None:
     """Though nothing changes: it is written anew every few minutes, and not more often."""
     async with town.controller():
         await town.publish(gpu_0=[fault("lost")])
-        await pause(5)
+        await asyncio.sleep(5)
         stored = await town.cluster.get(CONFIG_MAP, "drasim-controller-status", "drasim")
         assert stored is not None
         await town.cluster.delete(CONFIG_MAP, stored)
         town.cluster.faults.requests.clear()
-        await pause(620)
+        await asyncio.sleep(620)
         assert [device.state for device in (await town.status()).devices] == ["evicting"]
         assert [each.plural for each in town.cluster.faults.requests if each.verb == "apply"] == ["configmaps"] * 2
 
@@ -236,8 +225,22 @@ async def test_a_write_that_hangs_keeps_nobody_for_ever(town: Town) -> None:
     line.create = create  # type: ignore[attr-defined]  # the verb of this line
     async with town.controller("one", line) as controller:
         await town.publish(gpu_0=[fault("lost")], gpu_1=[fault("lost")])
-        await pause(9)
+        await asyncio.sleep(9)
         assert (hanging.is_set(), list(await town.rules())) == (True, ["gpu-0"])
-        await pause(5)
+        await asyncio.sleep(5)
         assert sorted(await town.rules()) == ["gpu-0", "gpu-1"]
         assert controller.election.term == 1
+
+
+async def test_the_rules_of_a_driver_that_was_switched_off_go(town: Town) -> None:
+    """Its devices are missing, as any others: when no claim holds them any more their rules are lifted in time."""
+    await town.publish(gpu_0=[fault("lost")])
+    async with town.controller():
+        assert list(await town.rules()) == ["gpu-0"]
+    await town.wipe()
+    await town.free("c0")
+    async with town.controller("two", gpu=GpuConfig(hardware="off"), gone_after=60.0):
+        await asyncio.sleep(50)
+        assert await town.rules()
+        await asyncio.sleep(30)
+        assert not await town.rules()

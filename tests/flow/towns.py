@@ -21,7 +21,7 @@ from dra_plugin.resources import (
 )
 from dra_plugin.testing import FakeCluster
 from dra_plugin.testing.cluster.catalog import Catalog, Resource
-from drasim.config import Config
+from drasim.config import Config, GpuConfig
 from drasim.config.controller import ControllerConfig
 from drasim.controller import Controller, running
 from drasim.controller.loop import unix_time
@@ -126,11 +126,12 @@ class Town:
         self,
         identity: str = "one",
         through: Cluster | None = None,
+        gpu: GpuConfig | None = None,
         **more: Any,  # noqa: ANN401 - members of the configuration
     ) -> AsyncIterator[Controller]:
         """Run a controller; it leads after a moment if nobody else does."""
         told: ControllerConfig = config(owner=OWNER, **more)
-        given = Config(probes=_NO_PROBES, controller=told)
+        given = Config(probes=_NO_PROBES, controller=told, gpu=gpu or GpuConfig())
         async with running(given, through or self.cluster, identity) as controller:
             await asyncio.sleep(1)
             yield controller

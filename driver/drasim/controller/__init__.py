@@ -110,9 +110,8 @@ class Controller:
 
     def __init__(self, config: Config, cluster: Cluster, identity: str) -> None:
         """Be the instance ``identity``, unique among all that ever were."""
-        sections = (config.gpu, config.nic)
         self.config, self.cluster, self.identity = config, cluster, identity
-        self.drivers = tuple(section.driver for section in sections if section.hardware != "off")
+        self.drivers = (config.gpu.driver, config.nic.driver)  # one that was switched off may have left rules
         name, namespace = config.controller.name, config.controller.namespace
         self.election = Election(cluster, name=name, namespace=namespace, identity=identity)
         self.metrics = Metrics()
