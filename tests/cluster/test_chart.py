@@ -71,35 +71,19 @@ def test_a_token_without_a_node_writes_no_slice(real_cluster: RealCluster) -> No
         create_as(real_cluster, token, slice_of("node1", GPU, "policy-no-node"))
 
 
-def test_a_driver_writes_the_status_of_its_own_faults_only(real_cluster: RealCluster) -> None:
-    """Node A's token is refused for the status of a DeviceFault of node B; that of its own passes."""
-    mine, other = real_cluster.nodes
-    token = token_of(real_cluster, real_cluster.driver_pod(mine))
-    patch = ["--subresource", "status", "--type", "merge", "--patch", json.dumps({"status": {"reason": "a test"}})]
-    for node in (mine, other):
-        spec = {"node": node, "device": "gpu-0", "kind": "thermal", "after": "24h"}
-        fault = {"apiVersion": API_VERSION, "kind": "DeviceFault", "metadata": {"name": f"policy-{node}"}, "spec": spec}
-        real_cluster.clients.apply(json.dumps(fault), "default")
-    try:
-        with pytest.raises(Failed, match=f'is for node "{other}", but the caller runs on node "{mine}"'):
-            run_as(real_cluster, token, "patch", "devicefault", f"policy-{other}", *patch)
-        assert "patched" in run_as(real_cluster, token, "patch", "devicefault", f"policy-{mine}", *patch)
-    finally:
-        real_cluster.clients.run("delete", "devicefault", f"policy-{mine}", f"policy-{other}")
-
-
 def test_a_driver_tells_of_faults_of_its_own_node_only(real_cluster: RealCluster) -> None:
     """Node A's token is refused for the status of a fault of node B; the fault's own node may write it."""
     mine, other = real_cluster.nodes
+    fault = {"apiVersion": API_VERSION, "kind": "DeviceFault", "metadata": {"name": "policy"}}
     spec = {"node": other, "device": "gpu-99", "kind": "lost", "after": "24h"}
-    manifest = {"apiVersion": API_VERSION, "kind": "DeviceFault", "metadata": {"name": "policy"}, "spec": spec}
-    real_cluster.clients.apply(json.dumps(manifest), "default")
-    status = json.dumps({"status": {"reason": "said by the test"}})
-    words = ["patch", "devicefault", "policy", "--subresource=status", "--type=merge", "--patch", status]
+    real_cluster.clients.apply(json.dumps({**fault, "spec": spec}), "default")
+    status = json.dumps({**fault, "status": {"reason": "said by the test"}})
+    words = ["apply", "--server-side", "--force-conflicts", "--subresource=status", "--filename", "-"]
     try:
         with pytest.raises(Failed, match=f'is for node "{other}", but the caller runs on node "{mine}"'):
-            run_as(real_cluster, token_of(real_cluster, real_cluster.driver_pod(mine)), *words)
-        assert "patched" in run_as(real_cluster, token_of(real_cluster, real_cluster.driver_pod(other)), *words)
+            run_as(real_cluster, token_of(real_cluster, real_cluster.driver_pod(mine)), *words, given=status)
+        own = token_of(real_cluster, real_cluster.driver_pod(other))
+        assert "serverside-applied" in run_as(real_cluster, own, *words, given=status)
     finally:
         real_cluster.clients.run("delete", "devicefault", "policy")
 

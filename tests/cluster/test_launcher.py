@@ -253,7 +253,11 @@ def test_settings_and_gates_reach_the_components() -> None:
 
 def start_up() -> "subprocess.Popen[bytes]":
     """Begin to start a cluster and return when it is half up: the box exists, the API server does not answer."""
-    process = subprocess.Popen(command("up"), cwd=CHECKOUT, stderr=subprocess.DEVNULL)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has its background jobs ignore it
+    try:
+        process = subprocess.Popen(command("up"), cwd=CHECKOUT, stderr=subprocess.DEVNULL)
+    finally:
+        signal.signal(signal.SIGINT, before)
     wait_until(STATE.socket.exists)
     wait_until(lambda: component("kube-apiserver")["pid"])
     return process

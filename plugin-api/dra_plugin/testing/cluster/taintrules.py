@@ -45,7 +45,7 @@ def rule_problems(new: _Json) -> Iterator[_Problem]:
 
 def _selector_problems(selector: _Json) -> Iterator[_Problem]:
     driver, pool, device = (selector.get(name) for name in ("driver", "pool", "device"))
-    if driver is not None and not (len(driver) <= 63 and all(map(is_label, driver.split(".")))):  # noqa: PLR2004 - the API's limit
+    if driver is not None and not (len(driver) <= 63 and all(map(is_label, driver.lower().split(".")))):  # noqa: PLR2004 - the API's limit
         yield "spec.deviceSelector.driver", "must be a DNS subdomain of at most 63 characters"
     if pool is not None and not _is_pool(pool):
         yield "spec.deviceSelector.pool", "must be DNS subdomains joined by '/'"
