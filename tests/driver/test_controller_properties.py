@@ -124,6 +124,13 @@ class Life(Cluster):
             case "join":
                 self.add_node(node, RACKS[node])
 
+    def publish(self, *parts: Slice) -> None:
+        """Store slices; a Node that was deleted comes back with them, in its rack."""
+        for each in parts:
+            node = each.spec.node_name or ""
+            self.add_node(node, RACKS[node])
+        super().publish(*parts)
+
     def republish(self, node: str) -> None:
         """Have the driver say what is so, if its slices are there."""
         if f"{node}-gpu-s" in self.slices:
