@@ -18,7 +18,7 @@ from dra_plugin.resources import CONFIG_MAP
 from drasim.controller.decision import Verdict
 from drasim.controller.loop import Outcome, Written, unix_time
 from drasim.controller.objects import Claim, Place
-from drasim.controller.pods import PodRef, claim_reference, grace, pods_named, pods_of
+from drasim.controller.pods import PodRef, grace, pods_named, pods_of
 from drasim.controller.status import (
     STATUS_KEY,
     ControllerStatus,
@@ -183,7 +183,7 @@ class Narrator:
         if written.verb == "delete":
             note = f"{_device(verdict)}: DeviceTaintRule {written.rule} is lifted: {verdict.reason}"
         reason, warning = (EVICTION, True) if written.verb == "create" else (EVICTION_OVER, False)
-        for reference in (*map(claim_reference, written.claims), node_reference(verdict.node)):
+        for reference in (*(claim.reference for claim in written.claims), node_reference(verdict.node)):
             await self._events[verdict.node].emit(reference, reason=reason, note=note, warning=warning)
 
     async def _tell_verdict(self, verdict: Verdict, claims: tuple[Claim, ...], pods: tuple[PodRef, ...]) -> None:
@@ -194,7 +194,7 @@ class Narrator:
             case "budget":
                 note += f"its Pods are not evicted yet: {verdict.reason}"
                 for claim in claims:
-                    await events.emit(claim_reference(claim), reason=EVICTION_HELD, note=note)
+                    await events.emit(claim.reference, reason=EVICTION_HELD, note=note)
             case "evicting" if verdict.is_ruled:
                 await self._tell_named(verdict, claims, pods)
             case "named-claim":
@@ -216,7 +216,7 @@ class Narrator:
         own = {consumer.uid for claim in named for consumer in claim.consumers}
         others = {consumer.uid for claim in claims if claim not in named for consumer in claim.consumers} - own
         theirs = (pod.reference for pod in pods if pod.uid not in others)
-        for reference in (*map(claim_reference, named), *theirs):
+        for reference in (*(claim.reference for claim in named), *theirs):
             await self._events[verdict.node].emit(reference, reason=NAMED_CLAIM, note=note)
 
 

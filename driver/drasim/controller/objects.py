@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import msgspec
 
 from dra_plugin.claims import ConsumerReference
-from dra_plugin.resources import DeviceTaint, Kind, ObjectMeta, ResourcePool, Value
+from dra_plugin.resources import DeviceTaint, Kind, ObjectMeta, ObjectReference, ResourcePool, Value
+from drasim.notices.references import claim_reference
 
 __all__ = [
     "CLAIM",
@@ -107,6 +108,11 @@ class Claim(Value, frozen=True, kw_only=True):
     def name(self) -> str:
         """``namespace/name``, for people."""
         return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def reference(self) -> ObjectReference:
+        """What an Event about it names."""
+        return claim_reference(self.metadata.namespace, self.metadata.name or "", self.metadata.uid)
 
     @property
     def results(self) -> tuple[AllocatedDevice, ...]:

@@ -8,9 +8,10 @@ import msgspec
 from dra_plugin.claims import ConsumerReference
 from dra_plugin.cluster import Cluster, Selector
 from dra_plugin.resources import POD, ObjectReference
-from drasim.controller.objects import CLAIM, Claim, Place, Toleration
+from drasim.controller.objects import Claim, Place, Toleration
+from drasim.notices.references import pod_reference
 
-__all__ = ["PodRef", "claim_reference", "grace", "pods_named", "pods_of"]
+__all__ = ["PodRef", "grace", "pods_named", "pods_of"]
 
 
 class PodRef(msgspec.Struct, frozen=True, order=True):
@@ -26,15 +27,7 @@ class PodRef(msgspec.Struct, frozen=True, order=True):
     @property
     def reference(self) -> ObjectReference:
         """What an Event about it names."""
-        return ObjectReference(api_version="v1", kind="Pod", namespace=self.namespace, name=self.name, uid=self.uid)
-
-
-def claim_reference(claim: Claim) -> ObjectReference:
-    """Return what an Event about a claim names."""
-    meta = claim.metadata
-    return ObjectReference(
-        api_version=CLAIM.api_version, kind=CLAIM.name, namespace=meta.namespace, name=meta.name or "", uid=meta.uid
-    )
+        return pod_reference(self.namespace, self.name, self.uid)
 
 
 def grace(claim: Claim, place: Place, key: str, value: str) -> float:

@@ -1,4 +1,4 @@
-"""What Events are about: the Node, and the Pods that use a claim."""
+"""What Events are about: the Node, claims, and the Pods that use them."""
 
 from collections.abc import AsyncIterator
 
@@ -7,12 +7,23 @@ from dra_plugin.claims import RESOURCE_CLAIM, ConsumerReference
 from dra_plugin.cluster import Cluster, Selector
 from dra_plugin.resources import POD, ObjectReference
 
-__all__ = ["node_reference", "pods_of"]
+__all__ = ["claim_reference", "node_reference", "pod_reference", "pods_of"]
 
 
 def node_reference(name: str) -> ObjectReference:
     """Refer to the Node as the kubelet does: by name and name as UID, so that `kubectl describe node` shows it."""
     return ObjectReference(api_version="v1", kind="Node", name=name, uid=name)
+
+
+def claim_reference(namespace: str | None, name: str, uid: str | None) -> ObjectReference:
+    """Refer to a ResourceClaim."""
+    kind = RESOURCE_CLAIM
+    return ObjectReference(api_version=kind.api_version, kind=kind.name, namespace=namespace, name=name, uid=uid)
+
+
+def pod_reference(namespace: str, name: str, uid: str) -> ObjectReference:
+    """Refer to a Pod."""
+    return ObjectReference(api_version=POD.api_version, kind=POD.name, namespace=namespace, name=name, uid=uid)
 
 
 async def pods_of(cluster: Cluster, node_name: str, record: Record) -> tuple[ObjectReference, ...]:
@@ -24,7 +35,7 @@ async def pods_of(cluster: Cluster, node_name: str, record: Record) -> tuple[Obj
     if claim is None or claim.metadata.uid != record.uid or claim.status is None:
         return ()
     consumers = claim.status.reserved_for or ()
-    named = [_pod(each.name, record.namespace, each.uid) for each in consumers if _is_pod(each)]
+    named = [pod_reference(record.namespace, each.name, each.uid) for each in consumers if _is_pod(each)]
     groups = {each.name for each in consumers if each.resource == "podgroups"}
     members = [pod async for pod in _members(cluster, node_name, record.namespace, groups)] if groups else []
     return tuple(dict.fromkeys((*named, *members)))
@@ -37,12 +48,8 @@ async def _members(
     for pod in (await cluster.list(POD, selector)).items:
         group = pod.spec.scheduling_group
         if group and group.pod_group_name in groups:
-            yield _pod(pod.metadata.name or "", namespace, pod.metadata.uid or "")
+            yield pod_reference(namespace, pod.metadata.name or "", pod.metadata.uid or "")
 
 
 def _is_pod(consumer: ConsumerReference) -> bool:
     return consumer.resource == "pods" and not consumer.api_group
-
-
-def _pod(name: str, namespace: str, uid: str) -> ObjectReference:
-    return ObjectReference(api_version="v1", kind="Pod", namespace=namespace, name=name, uid=uid)

@@ -2,12 +2,10 @@
 
 from collections.abc import Mapping
 
-from dra_plugin.claims import RESOURCE_CLAIM
 from dra_plugin.events import Events
 from dra_plugin.latest import Latest, follow
 from dra_plugin.observe import CallDone, ClaimFailed, Observation
-from dra_plugin.resources import ObjectReference
-from drasim.notices.references import node_reference
+from drasim.notices.references import claim_reference, node_reference
 
 __all__ = ["FAILED_UNPREPARE", "Notices"]
 
@@ -44,17 +42,8 @@ class Notices:
             self.failures.set({other: failure for other, failure in self.failures.value.items() if other != uid})
 
     async def _tell(self, failure: ClaimFailed) -> None:
+        about = claim_reference(failure.namespace, failure.name, failure.uid)
         note = f"{failure.driver} on {self._node_name}: {failure.error}"
         claim = f"claim {failure.namespace}/{failure.name} cannot be unprepared: "
-        await self._events.emit(_claim(failure), reason=FAILED_UNPREPARE, note=note)
+        await self._events.emit(about, reason=FAILED_UNPREPARE, note=note)
         await self._events.emit(node_reference(self._node_name), reason=FAILED_UNPREPARE, note=claim + note)
-
-
-def _claim(failure: ClaimFailed) -> ObjectReference:
-    return ObjectReference(
-        api_version=RESOURCE_CLAIM.api_version,
-        kind=RESOURCE_CLAIM.name,
-        namespace=failure.namespace,
-        name=failure.name,
-        uid=failure.uid,
-    )
