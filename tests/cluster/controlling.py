@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hack.tour.clients import Failed, Object
+from hack.tour.devices import allocated
 from tests.cluster.objects import Space
 from tests.cluster.outside import GRACE, Outside, spawn
 from tests.cluster.real import BUSYBOX, RealCluster
@@ -225,6 +226,19 @@ def is_gone(space: Space, used: Using) -> bool:
 def wait_gone(space: Space, used: Using, within: float = 60.0) -> None:
     """Wait until a Pod is deleted or about to be."""
     space.cluster.wait_for(f"Pod {used.pod['metadata']['name']} is evicted", lambda: is_gone(space, used), within)
+
+
+def wait_free(space: Space, *used: Using) -> None:
+    """Wait until no claim holds the devices that Pods used: those Pods have ended, Unprepare is done."""
+    wanted = {found.device for found in used}
+
+    def free() -> bool:
+        held = {name for claim in space.claims() for _, _, name in allocated(claim)}
+        if held & wanted:
+            raise Failed(f"held: {sorted(held & wanted)}")
+        return True
+
+    space.cluster.wait_for(f"nothing holds {sorted(wanted)}", free)
 
 
 def stays(space: Space, used: Using) -> bool:

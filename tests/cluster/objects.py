@@ -81,6 +81,10 @@ class Space:
         """Return a claim as it is now."""
         return self.cluster.clients.get("resourceclaim", name, "--namespace", self.name)
 
+    def claims(self) -> list[Object]:
+        """Return all claims as they are now."""
+        return self.cluster.clients.items("resourceclaims", "--namespace", self.name)
+
     def pod(self, name: str) -> Object:
         """Return a Pod as it is now."""
         return self.cluster.clients.get("pod", name, "--namespace", self.name)

@@ -78,6 +78,8 @@ class RealCluster:
         meta = {"name": name, "labels": dict(labels or {})}
         self.clients.apply(json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": meta}), name)
         try:
+            # A Pod made before the account that every Pod is given would be refused.
+            self.wait_for("a service account", lambda: self.clients.find("sa", "default", "--namespace", name))
             yield name
         finally:
             self.clients.run("delete", "pods", "--all", "--namespace", name, "--wait", "--timeout", "120s")

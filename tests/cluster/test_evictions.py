@@ -22,6 +22,7 @@ from tests.cluster.controlling import (
     status,
     stays,
     template,
+    wait_free,
     wait_gone,
     wait_rules,
 )
@@ -170,6 +171,7 @@ def test_uninstalling_lifts_the_rules_and_keeps_the_faults(story: Story) -> None
     """Rules belong to an object of the chart and go with it; faults and their CRD stay; installed again all is back."""
     cluster, held = story.cluster, story.used["for-ever"]
     assert story.rule("for-ever")
+    wait_free(story.space, story.used["at-once"], story.used["patient"])  # a device still held gets its rule again
     settings = cluster.settings
     try:
         settings.clients.chart("uninstall", settings.release, "--namespace", settings.namespace, "--wait")
