@@ -177,6 +177,30 @@ def test_recovery_takes_its_time_and_is_told() -> None:
     assert cluster.rule() is None
 
 
+def effect(cluster: Cluster) -> str:
+    rule = cluster.rule()
+    assert rule is not None
+    return rule.spec.taint.effect
+
+
+def test_a_device_that_is_well_again_evicts_nobody() -> None:
+    """Until its rule goes it is kept from claims alone; not to be seen changes nothing, a relapse evicts again."""
+    cluster = evicted(taint("lost"))
+    assert effect(cluster) == "NoExecute"
+    vanish(cluster)
+    wait(cluster, 1)
+    assert effect(cluster) == "NoExecute"
+    heal(cluster)
+    wait(cluster, 1)
+    assert effect(cluster) == "NoSchedule"
+    vanish(cluster)
+    wait(cluster, 1)
+    assert effect(cluster) == "NoSchedule"
+    heal(cluster, taint("lost"))
+    wait(cluster, 1)
+    assert effect(cluster) == "NoExecute"
+
+
 def test_another_leader_goes_on_counting() -> None:
     """The clock is in the rule, not in the process."""
     cluster = evicted(taint("lost"))

@@ -227,6 +227,23 @@ def test_only_time_in_which_a_device_is_seen_to_be_well_heals(told: Policy, happ
             assert healed or missing or ruled.node not in life.nodes
 
 
+@settings(max_examples=400)
+@given(policies, steps)
+def test_only_what_is_seen_changes_whether_a_rule_evicts(told: Policy, happening: list[Step]) -> None:
+    """It stops where the device is published without the rule's problem, and goes on only where a problem stands."""
+    life = Life(told)
+    for step in happening:
+        life.do(*step)
+        world, before = life.world(), dict(life.world().rules)
+        life.settle()
+        for where, ruled in life.world().rules.items():
+            evicts = ruled.rule.spec.taint.effect == "NoExecute"
+            kinds = {problem.kind for problem in world.standing(where)}
+            assert evicts or ruled.kind not in kinds
+            if where in before and evicts != (before[where].rule.spec.taint.effect == "NoExecute"):
+                assert kinds if evicts else world.publishes(where) is True
+
+
 @given(policies, steps)
 def test_the_budget_is_never_exceeded(told: Policy, happening: list[Step]) -> None:
     """A new rule is made only where, with it, each budget of its Node is kept."""

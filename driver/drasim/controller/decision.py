@@ -1,10 +1,11 @@
 """What becomes of each sick device: the whole behaviour of the controller, as a function of the world and the time.
 
 A rule is made for a device that is published with a problem of the policy for long enough, that a claim holds, and that
-the budget allows. It is lifted when the device has been published without that problem for long enough, when its Node
-is gone, when the device has been missing for long enough and no claim holds it, or when the policy does not want it any
-more. Not to be seen is not to be well: slices vanish whenever a kubelet or a driver restarts. Deciding again after a
-decision was carried out changes nothing.
+the budget allows. Once the device is published without that problem, the rule evicts nobody any more and only keeps
+claims away. It is lifted when the device has been published like that for long enough, when its Node is gone, when the
+device has been missing for long enough and no claim holds it, or when the policy does not want it any more. Not to be
+seen is not to be well: slices vanish whenever a kubelet or a driver restarts. Deciding again after a decision was
+carried out changes nothing.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,7 +18,7 @@ from dra_plugin.resources import DeviceTaintRule
 from drasim.controller.budget import Ledger
 from drasim.controller.objects import Place, outlives_its_pods
 from drasim.controller.policy import Policy, Standing
-from drasim.controller.rules import MISSING_SINCE, RECOVERING_SINCE, Ruled, believed, clocked, new_rule, saying
+from drasim.controller.rules import Ruled, believed, missing, new_rule, recovering, saying, unclocked
 from drasim.controller.status import BudgetUse, DeviceState
 from drasim.controller.world import World
 
@@ -191,7 +192,7 @@ class _Court:
         verdict = _kept(rule, "evicting", "a part of its pool is missing: nobody knows how the device is")
         if rule.recovering is None:
             return verdict
-        return replace(verdict, change=Change("update", saying(rule, None)))
+        return replace(verdict, change=Change("update", unclocked(rule)))
 
     def _unwanted(self, rule: Ruled, standing: tuple[Standing, ...]) -> Verdict:
         """Lift a rule for a problem that the policy does not have any more, unless another one will be due."""
@@ -204,7 +205,7 @@ class _Court:
         since, wait = believed(rule.missing, self._now), self._policy.gone_after
         if since is None or rule.recovering is not None:
             start = self._now if since is None else since
-            change = Change("update", clocked(rule, MISSING_SINCE, start))
+            change = Change("update", missing(rule, start))
             return replace(_kept(rule, "missing", "not published", start + wait), change=change)
         if rule.place in self._world.holders:
             return _kept(rule, "missing", "not published, and a claim holds it")
@@ -218,10 +219,9 @@ class _Court:
         start = self._now if since is None else since
         if self._now >= start + wait:
             return self._recovered(rule, standing)
-        verdict = _kept(rule, "recovering", f"well for less than {wait:g} s", start + wait)
-        if since is not None and rule.missing is None:
-            return verdict
-        return replace(verdict, change=Change("update", clocked(rule, RECOVERING_SINCE, start)))
+        return _saying(
+            _kept(rule, "recovering", f"well for less than {wait:g} s", start + wait), rule, recovering(rule, start)
+        )
 
     def _recovered(self, rule: Ruled, standing: tuple[Standing, ...]) -> Verdict:
         """Lift a rule, or have it say a lesser problem that stands."""
@@ -274,10 +274,13 @@ def _kept(rule: Ruled, state: DeviceState, reason: str = "", until: float | None
 
 def _evicting(rule: Ruled, stands: Standing, problem: Standing | None) -> Verdict:
     """Keep the rule for what ``stands``, without a clock; ``problem`` is what it is to say from now on, if not None."""
-    wanted = saying(rule, problem)
     verdict = replace(_kept(rule, "evicting"), since=stands.since)
     if problem is not None:
         verdict = replace(verdict, kind=problem.kind, code=problem.code)
+    return _saying(verdict, rule, saying(rule, problem))
+
+
+def _saying(verdict: Verdict, rule: Ruled, wanted: DeviceTaintRule) -> Verdict:
     return verdict if wanted == rule.rule else replace(verdict, change=Change("update", wanted))
 
 

@@ -30,11 +30,13 @@ __all__ = [
     "RECOVERING_SINCE",
     "Ruled",
     "believed",
-    "clocked",
+    "missing",
     "new_rule",
     "read_rule",
+    "recovering",
     "rule_name",
     "saying",
+    "unclocked",
 ]
 
 LABELS: Mapping[str, str] = {"app.kubernetes.io/managed-by": "drasim-controller"}
@@ -121,24 +123,43 @@ def read_rule(rule: DeviceTaintRule, drivers: Collection[str]) -> Ruled | None:
 
 
 def saying(ruled: Ruled, problem: Standing | None) -> DeviceTaintRule:
-    """Return the rule for a device that is sick: no clock runs. ``problem`` None: the one that it has.
+    """Return the rule for a device that is sick: it evicts, no clock runs. ``problem`` None: the one that it has.
 
     With another key it is another taint, whose tolerations begin anew; a code that changes is news of the same one.
+    They begin anew too when the device was well in between: the server gives each effect a time of its own.
     """
-    rule, place = ruled.rule, ruled.place
     kind, code = (problem.kind, problem.code) if problem else (ruled.kind, ruled.code)
-    old, new = rule.spec.taint, _taint(place.driver, kind, code)
+    old, new = ruled.rule.spec.taint, _taint(ruled.place.driver, kind, code)
     said = _without_clocks(ruled)
     if problem and (ruled.kind, ruled.code) != (kind, code):
-        said[REASON] = _reason(place, ruled.node, problem)
-    taint = replace(new, time_added=old.time_added if old.key == new.key else None)
-    return replace(rule, spec=replace(rule.spec, taint=taint), metadata=replace(rule.metadata, annotations=said))
+        said[REASON] = _reason(ruled.place, ruled.node, problem)
+    return _with(ruled, replace(new, time_added=old.time_added if old.key == new.key else None), said)
 
 
-def clocked(ruled: Ruled, clock: str, since: float) -> DeviceTaintRule:
-    """Return the rule with one clock that runs since then, and the other one stopped."""
-    said = {**_without_clocks(ruled), clock: stamp(since)}
-    return replace(ruled.rule, metadata=replace(ruled.rule.metadata, annotations=said))
+def unclocked(ruled: Ruled) -> DeviceTaintRule:
+    """Return the rule with its clocks stopped."""
+    return _with(ruled, ruled.rule.spec.taint, _without_clocks(ruled))
+
+
+def missing(ruled: Ruled, since: float) -> DeviceTaintRule:
+    """Return the rule for a device that has not been there since then; whether it evicts does not change."""
+    return _with(ruled, ruled.rule.spec.taint, {**_without_clocks(ruled), MISSING_SINCE: stamp(since)})
+
+
+def recovering(ruled: Ruled, since: float) -> DeviceTaintRule:
+    """Return the rule for a device that has been well since then: it keeps claims away, and evicts nobody any more.
+
+    The seconds of a toleration count from the taint's time: who tolerates some would be given the device, since those
+    are over, and be evicted from it at once, again and again.
+    """
+    taint = replace(ruled.rule.spec.taint, effect="NoSchedule")
+    return _with(ruled, taint, {**_without_clocks(ruled), RECOVERING_SINCE: stamp(since)})
+
+
+def _with(ruled: Ruled, taint: DeviceTaint, annotations: Mapping[str, str]) -> DeviceTaintRule:
+    rule = ruled.rule
+    spec, metadata = replace(rule.spec, taint=taint), replace(rule.metadata, annotations=annotations)
+    return replace(rule, spec=spec, metadata=metadata)
 
 
 def _taint(driver: str, kind: str, code: str) -> DeviceTaint:
