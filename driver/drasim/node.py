@@ -105,7 +105,8 @@ async def running(config: Config, cluster: Cluster) -> AsyncIterator[Node]:
     stop = asyncio.Event()
     async with opened(machine, config.paths.state_folder, config.paths.boot_id_file) as simulated:
         drivers = tuple(Driver(hardware, config, boot_id, instance) for hardware in _hardware(config, simulated))
-        notices = Notices(Events(cluster, REPORTER, f"{config.node_name}/{instance}"), config.node_name)
+        events = Events(cluster, REPORTER, f"{config.node_name}/{instance}")
+        notices = Notices(events, config.node_name)
         node = Node(config, drivers, notices, simulated)
         async with asyncio.TaskGroup() as group:
             serving = [
@@ -116,8 +117,7 @@ async def running(config: Config, cluster: Cluster) -> AsyncIterator[Node]:
             narrators = [group.create_task(each) for driver in drivers for each in _narrators(driver)]
             followers = [group.create_task(follower) for follower in _followers(node)]
             followers += [group.create_task(follower) for follower in _faults(node, simulated, cluster)]
-            reporter = Events(cluster, REPORTER, f"{config.node_name}/{instance}")  # of their own: sick devices flood
-            followers += [group.create_task(follower) for follower in _telling(node, cluster, reporter)]
+            followers += [group.create_task(follower) for follower in _telling(node, cluster, events)]
             yield node
             _cancel(narrators)  # what goes away from here on goes on purpose
             stop.set()

@@ -1,11 +1,14 @@
 """Events: what users should read in ``kubectl describe``, written best effort.
 
-Events are hints, not state: equal ones within a minute are written once, a flood about one object is cut off, and an
-API server that is away loses them.
+Events are hints, not state: equal ones within a minute are written once, a flood about one object for one reason is cut
+off, and an API server that is away loses them.
 """
 
 import asyncio
+from collections.abc import Callable
 from datetime import UTC, datetime
+from itertools import takewhile
+from typing import TypeVar
 
 from dra_plugin.cluster import Cluster
 from dra_plugin.errors import ClusterError
@@ -14,7 +17,7 @@ from dra_plugin.resources import EVENT, Event, ObjectMeta, ObjectReference
 __all__ = ["Events"]
 
 _QUIET = 60.0  # seconds in which an equal Event is not written again
-_BURST = 20.0  # Events at once about one object ...
+_BURST = 20.0  # Events at once about one object, for one reason ...
 _REFILL = 5.0  # ... and then one in so many seconds
 _TIMEOUT = 10.0  # seconds for one write
 _NOTE = 1024  # bytes of a note (events.k8s.io/v1)
@@ -22,8 +25,10 @@ _CUT = "…".encode()
 _INSTANCE = 128  # characters of a reporting instance
 _PREFIX = 57  # characters of a generateName that the server keeps, without the dash
 
-_Object = tuple[str, str, str]
-_Key = tuple[_Object, str, str]
+K = TypeVar("K")
+V = TypeVar("V")
+_Subject = tuple[str, str, str, str]
+"""Kind, namespace and name of an object, and a reason."""
 
 
 class Events:
@@ -37,8 +42,8 @@ class Events:
         """``reporter`` is the controller's name (a driver's name will do), ``instance`` a Pod or node."""
         self.dropped = 0
         self._cluster, self._reporter, self._instance = cluster, reporter, instance[:_INSTANCE]
-        self._written: dict[_Key, float] = {}
-        self._left: dict[_Object, tuple[float, float]] = {}  # Events that may still be written, and since when
+        self._written: dict[tuple[_Subject, str], float] = {}  # when, by note; the oldest first, as below
+        self._left: dict[_Subject, tuple[float, float]] = {}  # Events that may still be written, and since when
 
     async def emit(self, regarding: ObjectReference, *, reason: str, note: str, warning: bool = True) -> None:
         """Write an Event; returns without one when it is a repetition, comes too fast, or the write fails.
@@ -46,28 +51,28 @@ class Events:
         ``reason`` is one word in CamelCase, ``note`` one line for people (cut at 1 kB). Events of objects without
         namespace go to ``default``.
         """
-        about = regarding.kind, regarding.namespace or "", regarding.name
-        key = about, reason, note
+        subject = regarding.kind, regarding.namespace or "", regarding.name, reason
+        key = subject, note
         if self._is_repetition(key):
             return
-        if not self._may_write(about) or not await self._write(self._event(regarding, reason, note, warning=warning)):
+        if not self._may_write(subject) or not await self._write(self._event(regarding, reason, note, warning=warning)):
             self.dropped += 1
             self._written.pop(key, None)
 
-    def _is_repetition(self, key: _Key) -> bool:
+    def _is_repetition(self, key: tuple[_Subject, str]) -> bool:
         now = asyncio.get_running_loop().time()
-        self._written = {known: at for known, at in self._written.items() if now - at < _QUIET}
+        _forget(self._written, lambda at: now - at >= _QUIET)
         known = key in self._written
         self._written.setdefault(key, now)
         return known
 
-    def _may_write(self, about: _Object) -> bool:
-        """Take one from what is left for the object; what nothing was written about for long has all of it again."""
+    def _may_write(self, subject: _Subject) -> bool:
+        """Take one from what is left for the subject; what nothing was written about for long has all of it again."""
         now = asyncio.get_running_loop().time()
-        self._left = {each: left for each, left in self._left.items() if now - left[1] < _BURST * _REFILL}
-        before, since = self._left.get(about, (_BURST, now))
+        _forget(self._left, lambda left: now - left[1] >= _BURST * _REFILL)
+        before, since = self._left.pop(subject, (_BURST, now))
         left = min(_BURST, before + (now - since) / _REFILL)
-        self._left[about] = (left - 1.0 if left >= 1.0 else left), now
+        self._left[subject] = (left - 1.0 if left >= 1.0 else left), now
         return left >= 1.0
 
     async def _write(self, event: Event) -> bool:
@@ -91,6 +96,12 @@ class Events:
             note=_fitting(note),
             regarding=regarding,
         )
+
+
+def _forget(entries: dict[K, V], is_old: Callable[[V], bool]) -> None:
+    """Remove the old entries, which come first."""
+    for key, _ in tuple(takewhile(lambda entry: is_old(entry[1]), entries.items())):
+        del entries[key]
 
 
 def _fitting(note: str) -> str:

@@ -81,6 +81,14 @@ class Election:
         """
         return self.leading.value and _now() < self._until
 
+    @property
+    def until(self) -> float:
+        """The time of the event loop at which our term ends unless it is renewed; the past while we do not lead.
+
+        What is not written by then must not be written any more.
+        """
+        return self._until if self.leading.value else 0.0
+
     async def run(self) -> None:
         """Stand, lead, and stand again, until cancelled."""
         try:

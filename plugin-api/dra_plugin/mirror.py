@@ -7,6 +7,7 @@ late answer can undo. Resource versions are compared as numbers (KEP-5504; true 
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import aclosing
 from typing import Generic, TypeVar
@@ -20,6 +21,7 @@ __all__ = ["Mirror"]
 
 _FIRST_DELAY = 0.1  # seconds; doubles with each failure in a row
 _LONGEST_DELAY = 15.0
+_LONGEST_UNANSWERED = 5.0  # where nobody answers nobody is hammered, and a server that is back is to be found soon
 _STEADY = 1.0  # a watch that lived shorter than this counts as a failure: no hot loop whatever the server does
 _TOMBSTONES = 1024  # the newest that are kept
 _FOREVER = 1 << 63
@@ -45,7 +47,7 @@ class Mirror(Generic[T]):
         self._cluster, self._kind, self._selector = cluster, kind, selector
         self._tombstones: dict[str, int] = {}  # UID -> resource version of its deletion
         self._since: str | None = None
-        self._failures = 0
+        self._failures: Counter[bool] = Counter()  # in a row; True: the server has answered
         self._standing = float("inf")  # the time from which the watch stands
 
     def learn(self, obj: T) -> None:
@@ -77,8 +79,7 @@ class Mirror(Generic[T]):
             self._standing = float("inf")
             try:
                 await self._pass()
-                self._failures = 0 if self._was_steady() else self._failures + 1
-                delay = 0.0 if self._failures == 0 else self._delay(None)
+                delay = 0.0 if self._was_steady() else self._backoff(answered=True)
             except ClusterError as error:
                 delay = self._failed(error)
             await asyncio.sleep(delay)
@@ -87,11 +88,15 @@ class Mirror(Generic[T]):
         """List if nothing is known to watch from, then one watch until it ends."""
         if self._since is None:
             self._since = await self._list()
-        async with aclosing(self._cluster.watch(self._kind, self._since, self._selector)) as changes:
-            async for change in changes:
-                self._standing = min(self._standing, _now())
-                self.error.set(None)
-                self._fold(change)
+        try:
+            async with aclosing(self._cluster.watch(self._kind, self._since, self._selector)) as changes:
+                async for change in changes:
+                    self._standing = min(self._standing, _now())
+                    self.error.set(None)
+                    self._fold(change)
+        finally:
+            if self._was_steady():
+                self._failures.clear()
 
     def _was_steady(self) -> bool:
         """Tell whether the watch stood for a while; a request that took long to fail did not."""
@@ -129,12 +134,20 @@ class Mirror(Generic[T]):
             self._since = None  # what the watch started from, or the request itself, is no good: list again
         if not isinstance(error, Expired):
             self.error.set(str(error))
-        self._failures = 1 if self._was_steady() else self._failures + 1
-        return self._delay(error.retry_after if isinstance(error, Retryable) else None)
+        if not isinstance(error, Retryable):
+            return self._backoff(answered=True)
+        answered = error.code is not None or self._standing < float("inf")
+        return max(error.retry_after or 0.0, self._backoff(answered=answered))
 
-    def _delay(self, retry_after: float | None) -> float:
-        backoff = min(_FIRST_DELAY * 2.0 ** min(self._failures - 1, 16), _LONGEST_DELAY)
-        return max(retry_after or 0.0, backoff * random.uniform(0.5, 1.0))
+    def _backoff(self, *, answered: bool) -> float:
+        """Return the seconds to wait after one more failure.
+
+        Failures without an answer are a row of their own: a server that has just come back refuses some things for a
+        moment, and the time when it was away makes that no longer.
+        """
+        self._failures[answered] += 1
+        longest = _LONGEST_DELAY if answered else _LONGEST_UNANSWERED
+        return min(_FIRST_DELAY * 2.0 ** min(self._failures[answered] - 1, 16), longest) * random.uniform(0.5, 1.0)
 
 
 def _now() -> float:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 from contextlib import AsyncExitStack
 
 import pytest
@@ -118,6 +119,29 @@ async def test_an_api_server_that_is_away_lifts_nothing(town: Town) -> None:
         await town.publish(gpu_0=[fault("lost")], gpu_1=[fault("lost")])
         await asyncio.sleep(1)
         assert sorted(await town.rules()) == ["gpu-0", "gpu-1"]
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_after_an_outage_the_rule_follows_in_seconds(town: Town, seed: int) -> None:
+    """However long it was; also when the server refuses everybody for a moment, as it does at its start."""
+    random.seed(seed)
+    async with town.controller():
+        with town.cluster.away():
+            await asyncio.sleep(600)
+            await town.publish(gpu_0=[fault("lost")])
+        town.cluster.faults.fail(code=403, times=5)
+        await asyncio.sleep(6)
+        assert list(await town.rules()) == ["gpu-0"]
+
+
+async def test_a_start_while_the_server_is_away(town: Town) -> None:
+    """The work begins seconds after it is back."""
+    async with AsyncExitStack() as stack:
+        with town.cluster.away():
+            controller = await stack.enter_async_context(town.controller())
+            await asyncio.sleep(600)
+        await asyncio.sleep(10)
+        assert (controller.ready()[0], controller.election.leading.value) == (200, True)
 
 
 @pytest.mark.parametrize("plural", ["nodes", "resourceslices", "resourceclaims"])

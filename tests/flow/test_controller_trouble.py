@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from dra_plugin.errors import Retryable
 from dra_plugin.resources import CONFIG_MAP, DEVICE_TAINT_RULE, Kind
 from drasim.config import GpuConfig
 from drasim.config.controller import Budget
@@ -230,6 +231,30 @@ async def test_a_write_that_hangs_keeps_nobody_for_ever(town: Town) -> None:
         await asyncio.sleep(5)
         assert sorted(await town.rules()) == ["gpu-0", "gpu-1"]
         assert controller.election.term == 1
+
+
+async def test_a_write_ends_with_the_term(town: Town) -> None:
+    """One that hangs when leadership is lost is given up: it is not carried out while another one leads."""
+    line = Line(town.cluster)
+    cut = asyncio.Event()
+
+    async def create(kind: Kind[Any], rule: Any) -> Any:  # noqa: ANN401 - of any kind
+        await asyncio.sleep(9.5 if kind.plural == DEVICE_TAINT_RULE.plural else 0)
+        return await town.cluster.create(kind, rule)
+
+    async def replace_or_fail(kind: Kind[Any], obj: Any) -> Any:  # noqa: ANN401 - of any kind
+        if cut.is_set():
+            raise Retryable("the line is cut")
+        return await town.cluster.replace(kind, obj)
+
+    line.create, line.replace = create, replace_or_fail  # type: ignore[attr-defined]  # verbs of this line
+    async with town.controller("one", line) as controller:
+        cut.set()
+        await asyncio.sleep(7.5)
+        assert controller.election.holds
+        await town.publish(gpu_0=[fault("lost")])
+        await asyncio.sleep(15)
+        assert (controller.election.holds, await town.rules()) == (False, {})
 
 
 async def test_the_rules_of_a_driver_that_was_switched_off_go(town: Town) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -131,3 +132,18 @@ async def test_a_mirror_survives_over_http(code: int | None) -> None:
         await fake.put_json({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}})
         await mirror.objects.wait(lambda objects: "n" in objects)
         task.cancel()
+
+
+async def test_a_peer_that_vanishes_is_noticed() -> None:
+    """A watch says nothing and may hear nothing for long: the kernel asks whether anybody is there (timer 02)."""
+    async with (
+        serve_http(FakeCluster()) as url,
+        KubeCluster(plain(url)) as cluster,
+        aclosing(cluster.watch(NODE, "1")) as changes,
+    ):
+        await anext(changes)
+        peer = f":{int(url.rpartition(':')[2]):04X}"
+        rows = [row.split() for row in Path("/proc/self/net/tcp").read_text(encoding="ascii").splitlines()[1:]]
+        (timer,) = [row[5] for row in rows if row[2].endswith(peer) and row[3] == "01"]
+        kind, ticks = timer.split(":")
+        assert (kind, int(ticks, 16) <= 2000) == ("02", True)

@@ -1,6 +1,7 @@
 """Mirror against FakeCluster, in virtual time: what it shows, and what it survives."""
 
 import asyncio
+import random
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -308,3 +309,33 @@ async def test_a_server_that_fails_slowly_is_not_hammered() -> None:
     async with running(Mirror(cluster, RESOURCE_SLICE)):
         await asyncio.sleep(120)
     assert 3 < cluster.lists < 25
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_a_server_that_is_back_is_found_soon(seed: int) -> None:
+    """However long it was away; that it refuses at first, as servers do when they start, costs a moment only."""
+    random.seed(seed)
+    cluster = FakeCluster()
+    async with running(Mirror(cluster, RESOURCE_SLICE)) as mirror:
+        await asyncio.sleep(5)
+        with cluster.away():
+            await asyncio.sleep(600)
+        cluster.faults.fail("watch", code=403, times=2)
+        await asyncio.sleep(5.5)
+        assert mirror.error.value is None
+
+
+class _Alternating(_Counting):
+    """Every other list gets no answer, and the rest a bad one."""
+
+    async def list(self, kind: Kind[T], selector: Selector = EVERYTHING) -> Listing[T]:
+        self.faults.fail("list", code=(0, 500)[self.lists % 2])
+        return await super().list(kind, selector)
+
+
+async def test_trouble_of_two_sorts_is_no_hot_loop() -> None:
+    """A server that answers now and then, and badly, is asked ever more rarely."""
+    cluster = _Alternating()
+    async with running(Mirror(cluster, RESOURCE_SLICE)):
+        await asyncio.sleep(300)
+    assert 30 < cluster.lists < 80

@@ -98,6 +98,24 @@ async def test_after_an_outage_it_writes_as_soon_as_it_reads(seed: int) -> None:
         assert now() - read <= 1.1
 
 
+@pytest.mark.parametrize("seed", range(8))
+async def test_a_start_during_an_outage(seed: int) -> None:
+    """What was never read, slices and Node, is read as soon as the server can be read at all; then it writes."""
+    random.seed(seed)
+    cluster = FakeCluster()
+    it = World(cluster)
+    await it.make_node()
+    it.enabled.set(True)
+    it.want(pool_of(8))
+    async with running(it.publisher):
+        with cluster.away():
+            await pause(600)
+        await it.publisher.reading.wait(lambda error: error is None)
+        read = now()
+        await it.publisher.state.wait(lambda state: state[POOL].synced)
+        assert now() - read <= 1.1
+
+
 async def test_bursts_share_writes() -> None:
     """A device that flaps a hundred times in a second costs about ten writes; the last state is published."""
     async with world() as it:

@@ -8,7 +8,6 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager
-from functools import partial
 
 import msgspec
 from msgspec.structs import replace
@@ -39,6 +38,7 @@ __all__ = ["Controller", "Session", "run", "running"]
 _ASK_AGAIN = 300.0  # seconds until the server is asked again in which version it serves the rules ...
 _ASK_SOON = 60.0  # ... and when it serves none
 _FIRST_DELAY = 0.5
+_LONGEST_ROW = 4  # failures after which the delay grows no more: there are two controllers, not one on each Node
 
 
 class Session:
@@ -66,7 +66,7 @@ class Session:
             Store(cluster, kind or DEVICE_TAINT_RULE, config.owner),
             self._observe,
         )
-        events = partial(Events, cluster, config.name, controller.identity)
+        events = Events(cluster, config.name, controller.identity)
         self.narrator = Narrator(cluster, events, self.keeper.outcome, frame)
         self.refuser = Refuser(cluster, self.views.nodes, controller.election)
         self.rules_api = frame.rules_api
@@ -187,7 +187,7 @@ class Controller:
             except Retryable as error:
                 failures += 1
                 self.problem.set(f"which DeviceTaintRules the server serves cannot be asked: {error}")
-                await asyncio.sleep(max(error.retry_after or 0.0, backoff(_FIRST_DELAY, failures)))
+                await asyncio.sleep(max(error.retry_after or 0.0, backoff(_FIRST_DELAY, min(failures, _LONGEST_ROW))))
             else:
                 self.problem.set(None)
                 return kind

@@ -206,7 +206,9 @@ class Keeper:
         return asyncio.get_running_loop().time() < until
 
     async def _in_time(self, request: Coroutine[Any, Any, T]) -> T:
-        async with asyncio.timeout(_TIMEOUT):
+        """Give a request up when it takes too long, or our term ends: it must not be carried out in somebody else's."""
+        latest = asyncio.get_running_loop().time() + _TIMEOUT
+        async with asyncio.timeout_at(min(latest, self._election.until)):
             return await request
 
     def _tell(self, decision: Decision) -> None:

@@ -2,8 +2,7 @@
 
 import asyncio
 import math
-from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import aclosing
 
 import msgspec
@@ -76,14 +75,10 @@ class Narrator:
         problem: what keeps the status from being written, or Pods from being read.
     """
 
-    def __init__(self, cluster: Cluster, events: Callable[[], Events], outcome: Latest[Outcome], frame: Frame) -> None:
-        """Tell of ``outcome`` once ``run`` runs.
-
-        ``events`` makes the writer of the Events of one Node: the flood on one is not cut off at another's expense.
-        """
+    def __init__(self, cluster: Cluster, events: Events, outcome: Latest[Outcome], frame: Frame) -> None:
+        """Tell of ``outcome`` once ``run`` runs."""
         self.problem: Latest[str | None] = Latest(None)
-        self._cluster, self._outcome, self._frame = cluster, outcome, frame
-        self._events: defaultdict[str, Events] = defaultdict(events)
+        self._cluster, self._events, self._outcome, self._frame = cluster, events, outcome, frame
         self._written: list[Written] = []
         self._told: dict[Place, _Said] = {}
         self._stored: ControllerStatus | None = None
@@ -184,17 +179,16 @@ class Narrator:
             note = f"{_device(verdict)}: DeviceTaintRule {written.rule} is lifted: {verdict.reason}"
         reason, warning = (EVICTION, True) if written.verb == "create" else (EVICTION_OVER, False)
         for reference in (*(claim.reference for claim in written.claims), node_reference(verdict.node)):
-            await self._events[verdict.node].emit(reference, reason=reason, note=note, warning=warning)
+            await self._events.emit(reference, reason=reason, note=note, warning=warning)
 
     async def _tell_verdict(self, verdict: Verdict, claims: tuple[Claim, ...], pods: tuple[PodRef, ...]) -> None:
         """Tell of a device for which no rule is made, or one that does not help: why, and whom it concerns."""
-        events = self._events[verdict.node]
         note = f"{_device(verdict)}: {verdict.problem}: "
         match verdict.state:
             case "budget":
                 note += f"its Pods are not evicted yet: {verdict.reason}"
                 for claim in claims:
-                    await events.emit(claim.reference, reason=EVICTION_HELD, note=note)
+                    await self._events.emit(claim.reference, reason=EVICTION_HELD, note=note)
             case "evicting" if verdict.is_ruled:
                 await self._tell_named(verdict, claims, pods)
             case "named-claim":
@@ -202,7 +196,7 @@ class Narrator:
             case "would-evict":
                 note += "its Pods would be evicted if this were no dry run"
                 for pod in pods:
-                    await events.emit(pod.reference, reason=WOULD_EVICT, note=note)
+                    await self._events.emit(pod.reference, reason=WOULD_EVICT, note=note)
             case _:
                 return
 
@@ -217,7 +211,7 @@ class Narrator:
         others = {consumer.uid for claim in claims if claim not in named for consumer in claim.consumers} - own
         theirs = (pod.reference for pod in pods if pod.uid not in others)
         for reference in (*(claim.reference for claim in named), *theirs):
-            await self._events[verdict.node].emit(reference, reason=NAMED_CLAIM, note=note)
+            await self._events.emit(reference, reason=NAMED_CLAIM, note=note)
 
 
 def status_of(outcome: Outcome, pods: Pods, frame: Frame) -> ControllerStatus:

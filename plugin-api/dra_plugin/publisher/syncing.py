@@ -72,6 +72,8 @@ class PoolSync:
         away = self._scope.mirror.error.value is not None
         if self._away and not away:
             self._pace.back(_now())
+            if self._scope.node.reference.value is None:
+                self._scope.node.read_again()
         self._away = away
 
     def _decide(self, wanted: Checked | None, stored: Sequence[ResourceSlice]) -> Writes:
