@@ -111,6 +111,12 @@ def test_all_names_the_public_api() -> None:
     assert {name(path): sorted(diff) for path in public if (diff := api_difference(path))} == {}
 
 
+def test_each_module_of_the_driver_says_what_is_public() -> None:
+    """It has an __all__, under that very name; what only tests ask a module for may be missing in it."""
+    modules = [path for path in sources("driver") if rules.public_names(parsed(path))]
+    assert [name(path) for path in modules if rules.declared_all(parsed(path)) is None] == []
+
+
 def project(folder: str) -> dict[str, object]:
     """Return the [project] table of a distribution."""
     table: dict[str, object] = tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]

@@ -36,6 +36,7 @@ class Acceptance:
         self.taints = Latest(True)  # noqa: FBT003 - the value of a Latest
         self._driver, self._node_name, self._ask_again = driver, node_name, ask_again
         self._lost = False
+        self._known = False  # to the kubelet, once
         self._current = False
         self._ask_at = 0.0
 
@@ -48,13 +49,15 @@ class Acceptance:
     ) -> None:
         """Watch the answers to writes, and ask whenever the server may be another one, until cancelled.
 
-        ``pools``, and ``unread`` (what keeps slices from being read), are the publisher's; nothing is asked while the
-        kubelet does not know the driver, for nothing is published then.
+        It is asked before the kubelet knows the driver, and so before the first slice is written: a write that tells
+        has shown a sick device already. ``pools``, and ``unread`` (what keeps slices from being read), are the
+        publisher's; nothing is asked while a kubelet that knew the driver is away, for nothing is published then.
         """
         async with aclosing(follow(pools, registered, unread, until=self._next)) as changes:
             async for states, known, trouble in changes:
                 self._observe(states)
-                current = known and trouble is None
+                self._known = self._known or known
+                current = known is self._known and trouble is None
                 if current and (not self._current or _now() >= self._ask_at):
                     await self._ask(cluster)
                 self._current = current

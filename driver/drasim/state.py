@@ -27,7 +27,8 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         devices: what is in the machine, in the order of the index; also what does not answer.
         looked_at: Unix time in seconds of the last look; 0 when nobody has looked yet.
-        looks: Unix time of the last look that really saw the device.
+        looks: Unix time of the last look that really saw the device; of the first question to one that no look of this
+            process has seen.
         problems: what is or was wrong with a device, never empty; each problem is judged alone. Those that count are
             ``problems.standing``.
         missing: devices that were in the machine and are not any more, as they were last known.

@@ -63,6 +63,21 @@ async def test_a_server_that_drops_taints_is_known_before_the_first_problem() ->
         assert not publishing.kept
 
 
+async def test_a_server_is_asked_before_anything_is_published() -> None:
+    """Once, and not again when the kubelet says "registered": a sick device is not shown to find out."""
+    publishing = Publishing(gate=False)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(
+            publishing.acceptance.run(publishing.cluster, publishing.pools, publishing.registered, publishing.unread)
+        )
+        await asyncio.sleep(1)
+        assert (publishing.kept, publishing.asked()) == (False, 1)
+        publishing.registered.set(True)
+        await asyncio.sleep(1)
+        assert publishing.asked() == 1
+        task.cancel()
+
+
 async def test_the_answer_to_a_write_tells_at_once() -> None:
     """Somebody switched the gate off: no dry run is needed to see it."""
     publishing = Publishing(gate=True)

@@ -83,6 +83,9 @@ def test_refusals_name_the_key_the_value_and_what_is_allowed(tmp_path: Path, tex
         ("drain: 2026-12-24", '"2026-12-24" is not allowed'),
         ("{[1, 2]: 3}", "line 1"),
         ("drain: " + "[" * 3000, "config.yaml: "),
+        ("drain: &a [*a]", "line 1, column 8: found unconstructable recursive node"),
+        ("drain: !!int ''", "config.yaml: "),
+        ("drain: !!timestamp x", "config.yaml: "),
     ],
 )
 def test_what_is_no_mapping_is_refused_with_its_place(tmp_path: Path, text: str, says: str) -> None:

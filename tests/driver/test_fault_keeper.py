@@ -1,33 +1,42 @@
 """FaultKeeper between a fake cluster, a file and a real simulated machine."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
 
 from dra_plugin.latest import Latest
+from dra_plugin.mirror import Mirror
+from dra_plugin.resources import Kind
 from dra_plugin.testing.cluster import FakeCluster
 from drasim.faults import DEVICE_FAULT, DeviceFault, DeviceFaultStatus, FaultKeeper, apply_status, refused
 from drasim.faults.manifests import write_manifests
+from drasim.faults.status import StatusWriter
+from drasim.faults.wanted import key_of
 from drasim.hardware import Fault
 from drasim.hardware.simulated import SimulatedMachine
 from tests.driver.faulting import cluster, fault, fresh, site
-from tests.driver.machines import switched_on
+from tests.driver.machines import boot, switched_on
 from tests.flow.nodes import until
 
 GPU = site().machine.gpus[1]
 LOST = Fault(device=GPU.id, kind="lost")
 
+T = TypeVar("T")
+
 
 class Bench:
     """A keeper at work."""
 
-    def __init__(self, folder: Path, api: FakeCluster, file: Path | None = None) -> None:
+    def __init__(
+        self, folder: Path, api: FakeCluster, file: Path | None = None, machine: SimulatedMachine | None = None
+    ) -> None:
         self.api, self.folder, self.file = api, folder, file
-        self.machine: SimulatedMachine = switched_on(folder)
+        self.machine: SimulatedMachine = machine or switched_on(folder)
         self.newest = Latest(True)
         self.keeper = FaultKeeper(self.machine, site(), file)
 
@@ -208,6 +217,69 @@ async def test_a_write_that_fails_is_said_and_repeated(bench: Bench) -> None:
         assert "Forbidden" in bench.keeper.problems.value["writing DeviceFaults"]
         await bench.phase("Active")
         await until(lambda: bench.keeper.problems.value == {})
+
+
+async def test_a_status_that_is_rejected_holds_up_no_other(bench: Bench) -> None:
+    """It is tried again later; the others are written in the same round."""
+    await bench.put(fresh())
+    await bench.put(fresh("b", device="gpu-2"))
+    bench.api.faults.fail("apply", code=422)
+    async with bench.running():
+        await bench.phase("Active", "b")
+        assert (await bench.stored()).status is None
+        assert "writing DeviceFaults" in bench.keeper.problems.value
+        await bench.phase("Active")
+        await until(lambda: bench.keeper.problems.value == {})
+
+
+@pytest.mark.looptime
+async def test_a_status_follows_soon_after_the_server_is_back() -> None:
+    """However long it was away, and however often the write has failed by then."""
+    api = cluster()
+    obj = await api.create(DEVICE_FAULT, fresh())
+    mirror = Mirror(api, DEVICE_FAULT)
+    mirror.learn(obj)
+    writer = StatusWriter(api, mirror)
+    writer.wanted.set({key_of(obj): DeviceFaultStatus(phase="Active")})
+    async with asyncio.TaskGroup() as group:
+        with api.away():
+            task = group.create_task(writer.run())
+            await asyncio.sleep(6010)
+        await asyncio.sleep(5.1)
+        stored = await api.get(DEVICE_FAULT, "a")
+        task.cancel()
+    assert stored is not None
+    assert stored.status == DeviceFaultStatus(phase="Active")
+
+
+class Counting(SimulatedMachine):
+    """A machine that counts how often it is told what the objects say."""
+
+    told = 0
+
+    async def set_faults(self, source: str, faults: Iterable[Fault]) -> None:
+        self.told += source == "api"
+        await super().set_faults(source, faults)
+
+
+class Distant(FakeCluster):
+    """A cluster whose answers take a moment, so that everybody has a turn meanwhile."""
+
+    async def apply(self, kind: Kind[T], fields: Mapping[str, Any], manager: str, subresource: str = "") -> T:
+        await asyncio.sleep(0.001)
+        return await super().apply(kind, fields, manager, subresource)
+
+
+async def test_own_statuses_are_no_reason_to_judge_again(tmp_path: Path) -> None:
+    """A hundred new faults are judged together, and not once more for each status that is written of them."""
+    api = Distant(catalog=cluster().catalog)
+    for number in range(100):
+        await api.create(DEVICE_FAULT, fresh(f"f-{number}", kind="xid", code=str(1 + number)))
+    machine = Counting(site().machine, tmp_path, boot(tmp_path))
+    async with Bench(tmp_path, api, machine=machine).running() as bench:
+        for number in range(100):
+            await bench.phase("Active", f"f-{number}")
+    assert machine.told <= 2
 
 
 async def test_a_file_is_a_source_of_its_own(tmp_path: Path) -> None:

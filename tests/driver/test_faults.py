@@ -45,6 +45,17 @@ def test_after_and_duration_count_from_the_creation() -> None:
     assert found[4].reason == "ended at 2026-03-01T12:01:30Z"
 
 
+@pytest.mark.parametrize("created", ["9999-12-31T23:59:59Z", "9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+14:00"])
+@pytest.mark.parametrize("members", [{"after": "24h"}, {"duration": "24h"}])
+def test_any_time_of_creation_is_one(created: str, members: dict[str, str]) -> None:
+    """A file may say what it likes of its faults: the process goes on, and what it says has the form of the API."""
+    obj = fault(**members)
+    obj = msgspec.structs.replace(obj, metadata=msgspec.structs.replace(obj.metadata, creation_timestamp=created))
+    verdict = judge(obj, SITE, T0)
+    times = [f"{word} at 9999-12-31T23:59:59Z" for word in ("begins", "ends")]
+    assert verdict.reason in ("", *times, "ended at 1970-01-01T00:00:00Z")
+
+
 def test_after_nothing_is_at_once() -> None:
     """``after: 0s`` is no time."""
     assert judge(fault(after="0s"), SITE, 0.0).phase == "Active"

@@ -374,6 +374,20 @@ async def test_what_is_left_out_does_not_come_and_go(taintless: World) -> None:
         assert len(writes) == 1
 
 
+async def test_what_is_left_out_stays_out_over_a_restart(taintless: World) -> None:
+    """No slice shows it, not even until the server has dropped its taint once more."""
+    world = taintless
+    async with world.node(**NEVER) as node:
+        await world.published()
+        await fail(node, "gpu-1 lost")
+        await world.published(gpus=3)
+    async with written(world) as writes, world.node("pod-2", **NEVER) as node:
+        await until_registered(node)
+        await asyncio.sleep(0.5)
+        assert node.statuses()[0].unpublished == ("gpu-1",)
+    assert not [each for each in writes if "gpu-1" in {device.name for device in each.spec.devices or ()}]
+
+
 async def test_a_claim_allocated_before_the_device_was_left_out(taintless: World) -> None:
     """It is prepared, and from then on its device is published again: it is in use."""
     world = taintless

@@ -191,7 +191,8 @@ def _translated(file: str) -> Iterator[None]:
 
     try:
         yield
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date such as 2026-13-45
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError) as error:
+        # a ValueError for a date such as 2026-13-45, others for texts that are tagged as what they are not
         mark = getattr(error, "problem_mark", None)
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         problem = " ".join(str(getattr(error, "problem", None) or error).split())  # PyYAML's may have several lines
@@ -215,9 +216,16 @@ def _loader() -> type[Any]:
         first: [(tag, form) for tag, form in forms if tag != boolean]
         for first, forms in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
-    loader = type("_Loader", (fast,), {"yaml_implicit_resolvers": resolvers, "construct_mapping": _construct_mapping})
+    hooks = {"construct_mapping": _construct_mapping, "construct_object": _construct_object}
+    loader = type("_Loader", (fast,), {"yaml_implicit_resolvers": resolvers, **hooks})
     loader.add_implicit_resolver(boolean, re.compile("^(?:true|false)$"), ["t", "f"])  # type: ignore[attr-defined] # made by type()
     return loader
+
+
+def _construct_object(loader: Any, node: Any, deep: bool = True) -> object:  # noqa: ANN401, ARG001, FBT001, FBT002 - PyYAML's hook
+    import yaml
+
+    return yaml.SafeLoader.construct_object(loader, node, True)  # noqa: FBT003 - refuses what contains itself
 
 
 def _construct_mapping(loader: Any, node: Any, deep: bool = False) -> dict[Hashable, Any]:  # noqa: ANN401, FBT001, FBT002 - PyYAML's hook

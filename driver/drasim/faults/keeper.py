@@ -20,7 +20,7 @@ from dra_plugin.mirror import Mirror
 from drasim.config import ConfigError
 from drasim.faults.objects import DEVICE_FAULT, DeviceFault
 from drasim.faults.status import StatusWriter
-from drasim.faults.wanted import Outcome, Site, outcome_of
+from drasim.faults.wanted import Outcome, Site, key_of, outcome_of
 from drasim.hardware import HardwareError
 from drasim.hardware.simulated import SimulatedMachine
 
@@ -63,13 +63,18 @@ class FaultKeeper:
             await self._follow_objects(mirror, writer)
 
     async def _follow_objects(self, mirror: Mirror[DeviceFault], writer: StatusWriter) -> None:
-        """Tell the machine what the objects say whenever they, or the time, change it; then what is said of them."""
+        """Tell the machine what the objects say whenever they, or the time, change it; then what is said of them.
+
+        A status, ours above all, changes nothing: else a thousand new faults would be judged a thousand times each.
+        """
         until: float | None = None
+        judged: frozenset[object] = frozenset()
         async with aclosing(follow(mirror.objects, mirror.synced, until=lambda: until)) as changes:
             async for objects, synced in changes:
-                if not synced:
+                asked = frozenset(map(_asked, objects.values()))
+                if not synced or (asked == judged and until and asyncio.get_running_loop().time() < until):
                     continue
-                now = time.time()
+                judged, now = asked, time.time()
                 outcome = outcome_of(objects.values(), self._site, now, known=writer.wanted.value)
                 if await self._told("api", outcome):
                     writer.wanted.set(outcome.statuses)
@@ -130,6 +135,12 @@ class FaultKeeper:
     def _note(self, about: str, problem: str | None) -> None:
         others = {name: text for name, text in self.problems.value.items() if name != about}
         self.problems.set(others if problem is None else {**others, about: problem})
+
+
+def _asked(obj: DeviceFault) -> object:
+    """Return a value that differs when something else is asked for by the object; its status is not."""
+    meta = obj.metadata
+    return key_of(obj), meta.generation, meta.deletion_timestamp
 
 
 def _loop_time(at: float, now: float) -> float:

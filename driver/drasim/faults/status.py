@@ -1,7 +1,9 @@
 """The status of DeviceFaults, brought to the API server: one writer at a time, only what differs."""
 
 import asyncio
+import random
 from collections.abc import Mapping
+from contextlib import aclosing
 
 import msgspec
 
@@ -19,6 +21,8 @@ MANAGER = "drasim-faults"
 
 _TIMEOUT = 10.0  # seconds for one write
 _FIRST_DELAY, _LONGEST_DELAY = 0.5, 30.0
+_LONGEST_UNANSWERED = 5.0  # a server that is back is to be found soon
+_NO_RIGHTS = (401, 403)  # what is true of one object is true of all
 _GONE = 404
 
 
@@ -58,37 +62,54 @@ class StatusWriter:
 
     async def run(self) -> None:
         """Write until cancelled; what fails is tried again, later each time."""
-        async for _ in follow(self.wanted, self._mirror.objects, until=lambda: self._again):
-            if self._again is None or self._again <= asyncio.get_running_loop().time():
-                await self._round()
+        async with aclosing(follow(self.wanted, self._mirror.objects, until=lambda: self._again)) as changes:
+            async for _ in changes:
+                if self._again is None or self._again <= asyncio.get_running_loop().time():
+                    await self._round()
 
     async def _round(self) -> None:
-        """Write each status that differs, the newest that is wanted by then."""
+        """Write each status that differs, the newest that is wanted by then. One that is rejected holds up no other."""
         self._again = None
+        rejected: Rejected | None = None
         try:
             for name in tuple(self._mirror.objects.value):
-                await self._settle(name)
+                rejected = await self._settle(name) or rejected
         except ClusterError as error:
             self._failed(error)
         except TimeoutError:
             self._failed(Retryable(f"no answer within {_TIMEOUT:g} s"))
         else:
-            self._failures = 0
-            self.problem.set(None)
+            self._done(rejected)
 
-    async def _settle(self, name: str) -> None:
+    async def _settle(self, name: str) -> Rejected | None:
+        """Write the status of one object if it differs; return why the server does not take it."""
         fault = self._mirror.objects.value.get(name)
         status = self.wanted.value.get(key_of(fault)) if fault else None
         if fault is None or status is None or status == fault.status:
-            return
-        async with asyncio.timeout(_TIMEOUT):
-            stored = await apply_status(self._cluster, fault, status)
+            return None
+        try:
+            async with asyncio.timeout(_TIMEOUT):
+                stored = await apply_status(self._cluster, fault, status)
+        except Rejected as error:
+            if error.code in _NO_RIGHTS:
+                raise
+            return error
         if stored is not None:
             self._mirror.learn(stored)
+        return None
+
+    def _done(self, rejected: Rejected | None) -> None:
+        if rejected is not None:
+            self._failed(rejected)
+        else:
+            self._failures = 0
+            self.problem.set(None)
 
     def _failed(self, error: ClusterError) -> None:
         self.problem.set(f"a status cannot be written: {error}")
         self._failures += 1
-        asked = error.retry_after if isinstance(error, Retryable) else None
-        delay = min(_FIRST_DELAY * 2.0 ** (self._failures - 1), _LONGEST_DELAY)
+        longest, asked = _LONGEST_DELAY, None
+        if isinstance(error, Retryable):
+            longest, asked = _LONGEST_UNANSWERED, error.retry_after
+        delay = min(_FIRST_DELAY * 2.0 ** min(self._failures - 1, 16), longest) * random.uniform(0.5, 1.0)
         self._again = asyncio.get_running_loop().time() + max(asked or 0.0, delay)

@@ -34,6 +34,7 @@ SEEN_PERIOD = 300.0
 """Seconds after which ``lastSeen`` of a fault that stands is brought up to date."""
 
 _LONGEST_REASON = 1024  # characters, as in the CRD
+_LAST_SECOND = 253_402_300_799  # of the year 9999: a file may say of its faults that they were created then
 
 
 class Site(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,8 +171,8 @@ def key_of(obj: DeviceFault) -> str:
 
 
 def stamp(at: float) -> str:
-    """Return a Unix time as the API writes it: RFC 3339 in whole seconds, UTC."""
-    return datetime.fromtimestamp(int(at), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    """Return a Unix time as the API writes it: RFC 3339 in whole seconds, UTC; from 1970 to the end of 9999."""
+    return datetime.fromtimestamp(min(max(int(at), 0), _LAST_SECOND), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def moment(text: str | None) -> float | None:

@@ -10,7 +10,7 @@ from drasim.config.problems import PROBLEM_KINDS
 from drasim.hardware import Fault, Gpu, Nic, Sign
 from drasim.hardware.simulated.profile import Machine
 
-__befalling_ = ["Condition", "Flap", "PlacedFault", "conditions_of", "next_toggle", "signs_at"]
+__all__ = ["Condition", "Flap", "PlacedFault", "conditions_of", "next_toggle", "signs_at"]
 
 _XIDS: Mapping[str, str] = {
     "8": "GPU stopped processing",
