@@ -32,6 +32,12 @@ def typed(clients: Clients, example: str, image: str, namespace: str, other: Map
     return f"sed '{script}' examples/{example}.yaml | {apply} -"
 
 
+def wait_account(clients: Clients, namespace: str) -> None:
+    """Wait until Pods can be made in a new namespace: without the account that each is given, they are refused."""
+    account = ["serviceaccount", "default", "--namespace", namespace]
+    wait_for(f"the service account of namespace {namespace}", lambda: clients.find(*account))
+
+
 def of_deployment(clients: Clients, name: str, namespace: str) -> Object:
     """Return the one Pod of a Deployment of the examples, running."""
 

@@ -117,6 +117,7 @@ class Tour:
         clients.run("delete", FAULTS, "--selector", OURS, "--ignore-not-found")
         clients.run("delete", "namespace", namespace, "--ignore-not-found", "--wait", "--timeout", "120s")
         clients.run("create", "namespace", namespace)
+        pods.wait_account(clients, namespace)
 
     def say(self, text: str) -> None:
         """Print what was done or seen."""

@@ -13,6 +13,7 @@ from drasim import opaque
 from drasim.config import ConfigError, ProblemsConfig, for_controller, load, schema
 from drasim.config.problems import PROBLEM_KINDS
 from drasim.hardware import Kind
+from drasim.profiles import shipped
 from tests.chart.conftest import CHART, Helm, Object, Render, of, rights
 
 
@@ -144,6 +145,7 @@ def test_a_driver_that_is_off_leaves_nothing(render: Render) -> None:
         ('config.gpu.hardware="nvml"', "hardware"),
         ('config.gpu.driver="UPPER"', "driver"),
         ('config.drain="soon"', "drain"),
+        ('config.simulation.profile="smal"', "does not match pattern '^(small|dgx|/.+)$'"),
         ('config.paths.kubelet="relative"', "kubelet"),
         ('image.pullPolicy="Sometimes"', "pullPolicy"),
         ('config.nic.driver="gpu.dra.example.com"', "must differ"),
@@ -195,6 +197,8 @@ POLICIES: list[tuple[dict[str, Any], str]] = [
     ({"controller": {"goneAfter": "0s"}}, "controller.goneAfter"),
     ({"problems": {"clearAfter": 86401}}, "problems.clearAfter"),
     ({"drain": 100000000}, "drain"),
+    ({"periods": {"look": "0s"}}, "periods.look"),
+    ({"periods": {"look": "25h"}}, "periods.look"),
     # These are fine: nothing of them is in vain.
     ({"controller": {"evict": [{"problem": "lost", "after": 0, "recoverAfter": "0s"}]}}, ""),
     ({"controller": {"evict": [{"problem": "xid", "codes": ["79"]}, {"problem": "xid"}]}}, ""),
@@ -297,6 +301,19 @@ def test_the_schema_knows_the_drivers_configuration() -> None:
     for given in ("name", "namespace", "owner"):
         del wanted["controller"][given]
     assert keys(ours["properties"]["config"], ours["$defs"]) == wanted
+
+
+def test_the_schema_knows_the_profiles() -> None:
+    """A machine that is not shipped needs a path, else no node would start."""
+    ours = json.loads((CHART / "values.schema.json").read_text())["properties"]["config"]["properties"]["simulation"]
+    pattern = re.compile(ours["properties"]["profile"]["pattern"])
+    taken = [name for name in (*shipped(), "/etc/drasim/profiles/big.yaml", "huge", "") if pattern.search(name)]
+    assert taken == [*shipped(), "/etc/drasim/profiles/big.yaml"]
+
+
+def test_a_section_without_keys_is_the_default(render: Render) -> None:
+    """Values in which only the heading of a section is left: Helm takes that for no section at all."""
+    assert of(render("config.controller=null", "config.problems=null"), "Deployment")
 
 
 def test_the_schema_knows_the_problems() -> None:

@@ -8,15 +8,17 @@ from typing import Any
 
 import msgspec
 import pytest
+import typer
 
 from dra_plugin.errors import Retryable
 from dra_plugin.latest import follow
 from dra_plugin.testing import FakeCluster
-from dra_plugin.testing.cluster import Catalog
+from dra_plugin.testing.cluster import Catalog, Resource
 from drasim.cli.status.command import Asked, Form, Frame, Printer, fitted, frame_of, show_on, show_once
 from drasim.cli.status.reading import Wanted, current, read
 from drasim.cli.status.view import DeviceRow, Scope
 from drasim.controller.status import STATUS_KEY, ControllerStatus, encode_status, status_name
+from drasim.faults import DEVICE_FAULT
 
 GPU, NIC = "gpu.dra.example.com", "nic.dra.example.com"
 AT = "2026-01-01T00:00:00Z"
@@ -68,6 +70,16 @@ def a_config_map(text: str, namespace: str = "drasim") -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {STATUS_KEY: text}}
 
 
+def a_fault(node: str, device: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "dra.example.com/v1alpha1",
+        "kind": "DeviceFault",
+        "metadata": {"name": f"{node}-{device}"},
+        "spec": {"node": node, "device": device, "kind": "lost"},
+        "status": {"phase": "Active", "devices": [device]},
+    }
+
+
 def a_pod(name: str, group: str) -> dict[str, Any]:
     spec = {"nodeName": "node-a", "schedulingGroup": {"podGroupName": group}}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "ns"}, "spec": spec}
@@ -78,8 +90,8 @@ GROUP = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "gang
 
 
 async def holding(*objects: dict[str, Any], catalog: Catalog | None = None) -> FakeCluster:
-    """Return a cluster that holds these."""
-    cluster = FakeCluster(catalog=catalog)
+    """Return a cluster that holds these; without a ``catalog`` it has what the chart brings."""
+    cluster = FakeCluster(catalog=catalog or Catalog(extra=(Resource.custom(DEVICE_FAULT, "spec.node"),)))
     for each in objects:
         await cluster.put_json(each)
     return cluster
@@ -156,6 +168,7 @@ async def test_the_lease_that_was_renewed_last_counts() -> None:
         ("resourceslices", f"ResourceSlices of {GPU}"),
         ("resourceclaims", "ResourceClaims"),
         ("devicetaintrules", "DeviceTaintRules"),
+        ("devicefaults", "DeviceFaults"),
         ("configmaps", "ConfigMap of the controller"),
         ("leases", "Lease of the controller"),
     ],
@@ -195,9 +208,26 @@ async def test_an_older_version_of_rules_is_read() -> None:
 
 async def test_one_node_is_read_alone() -> None:
     """The server sends the slices of that Node only."""
-    cluster = await holding(a_slice(xid()), a_slice(xid(), node="node-b"))
+    faults = (a_fault(node, "gpu-1") for node in ("node-a", "node-b"))
+    cluster = await holding(a_slice(xid()), a_slice(xid(), node="node-b"), *faults)
     snapshot = await read(cluster, Wanted(drivers=(GPU,), node="node-b", controller="c"))
     assert [each.spec.node_name for each in snapshot.slices] == ["node-b"]
+    assert [each.spec.node for each in snapshot.faults] == ["node-b"]
+
+
+async def test_a_cluster_without_the_crd_has_no_faults() -> None:
+    """That is no gap in what is shown."""
+    snapshot = await read(await holding(a_slice(xid()), catalog=Catalog()), WANTED)
+    assert (snapshot.faults, snapshot.unread) == ((), ())
+
+
+async def test_a_chart_whose_controller_never_started() -> None:
+    """The ConfigMap and the Lease are there, with nothing in them: nothing is unread, and nobody leads."""
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {}}
+    named = {"metadata": {"name": "drasim-controller", "namespace": "drasim"}}
+    status = {name: value for name, value in a_config_map("").items() if name != "data"}
+    _, frame = await row_of(await holding(a_slice(xid()), status, lease | named))
+    assert frame.notes == ("controller: none has led yet; no rule is made or lifted",)
 
 
 async def test_a_server_that_does_not_answer_is_an_error() -> None:
@@ -220,6 +250,16 @@ async def test_the_table_is_printed_with_its_notes(capsys: pytest.CaptureFixture
     assert device.startswith("node-a  gpu-3   Unhealthy  xid 79")
     assert note.startswith("not read: DeviceTaintRules")
     assert last == "1 of 2 devices shown: those with problems or in use (all of them: --all)."
+
+
+async def test_devices_that_may_not_be_read_are_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """What can be said is said, and the exit code is not that of "no device has a problem"."""
+    cluster = FakeCluster()
+    cluster.faults.fail("list", code=403, times=9, plural="resourceslices")
+    with pytest.raises(typer.Exit) as caught:
+        await show_once(cluster, TABLE, Printer(Form.TABLE))
+    assert caught.value.exit_code == 1
+    assert "not read: ResourceSlices of gpu.dra.example.com" in capsys.readouterr().out
 
 
 async def test_json_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
@@ -264,7 +304,13 @@ def test_a_frame_that_says_the_same_is_printed_once(capsys: pytest.CaptureFixtur
 )
 def test_a_small_terminal_keeps_the_notes(room: int, shown: list[str]) -> None:
     """Devices make room for what is said below them: that the controller is away is not lost under a long table."""
-    assert fitted(["a", "b", "c", "d"], ["note", "sum"], room) == shown
+    assert fitted(["a", "b", "c", "d"], ["note", "sum"], room, 80) == shown
+
+
+def test_a_long_note_counts_as_the_lines_that_it_needs() -> None:
+    """Else the terminal would scroll, and the next frame leave a part of this one above it."""
+    below = ["not read: a", "two of them"]
+    assert fitted(["a", "b", "c"], below, 6, 9) == ["a", "... 2 more lines", "not read:", "a", "two of", "them"]
 
 
 async def test_all_devices_are_shown_on_demand() -> None:
@@ -299,6 +345,11 @@ async def printed(capsys: pytest.CaptureFixture[str], what: Callable[[dict[str, 
         await asyncio.sleep(0.01)
 
 
+def unread(document: dict[str, Any]) -> list[str]:
+    """Return what a document says that could not be read."""
+    return [note for note in document["notes"] if note.startswith("not read")]
+
+
 async def test_changes_are_followed(capsys: pytest.CaptureFixture[str]) -> None:
     """Each change is a line of JSON: a problem comes, a claim comes, the problem goes."""
     cluster = await holding(a_slice(health="Healthy"))
@@ -310,6 +361,19 @@ async def test_changes_are_followed(capsys: pytest.CaptureFixture[str]) -> None:
         await printed(capsys, lambda document: "usedBy" in document["devices"][0])
         await cluster.put_json(a_slice(health="Healthy"))
         await printed(capsys, lambda document: "problems" not in document["devices"][0])
+
+
+async def test_a_server_that_is_away_is_one_line() -> None:
+    """It is one cause, whatever is not read because of it; a small terminal has room for the devices."""
+    cluster = await holding(a_slice(xid()))
+    async with current(cluster, WANTED) as now:
+        async with aclosing(follow(*now.changes)) as changes:
+            with cluster.away():
+                async for _ in changes:
+                    if all(mirror.error.value for mirror in now.mirrors.values()):
+                        break
+        (line,) = (await now.snapshot()).unread
+    assert line.startswith(f"ResourceSlices of {GPU}, ResourceSlices of {NIC}, ResourceClaims, ConfigMap of the")
 
 
 async def test_pod_groups_are_asked_for_when_claims_change() -> None:
@@ -329,11 +393,11 @@ async def test_pod_groups_are_asked_for_when_claims_change() -> None:
 async def test_rules_are_found_once_the_server_answers(capsys: pytest.CaptureFixture[str]) -> None:
     """A server that cannot say what it serves when the command starts has rules all the same, later."""
     cluster = await holding(a_slice(xid()), a_rule())
-    cluster.faults.fail("discover", code=503)
+    cluster.faults.fail("discover", code=503, times=2)
     cluster.faults.fail("list", code=503, plural="devicetaintrules")
     async with following(cluster, JSON):
         await printed(capsys, lambda document: document["notes"] != [])
-        await printed(capsys, lambda document: "rules" in document["devices"][0] and document["notes"] == [])
+        await printed(capsys, lambda document: "rules" in document["devices"][0] and not unread(document))
 
 
 async def test_a_server_that_goes_away_is_said_and_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
@@ -343,4 +407,4 @@ async def test_a_server_that_goes_away_is_said_and_waited_for(capsys: pytest.Cap
     async with following(cluster, JSON):
         first = await printed(capsys, lambda document: bool(document["notes"]))
         assert first["notes"][0].startswith("not read: ResourceClaims")
-        await printed(capsys, lambda document: not document["notes"])
+        await printed(capsys, lambda document: not unread(document))

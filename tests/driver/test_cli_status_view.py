@@ -23,6 +23,7 @@ from drasim.cli.status.objects import Slice, Snapshot, groups_of
 from drasim.cli.status.table import HEADING, age, table
 from drasim.cli.status.view import DeviceRow, ProblemRow, Scope, TaintRow, UseRow, concerns, view
 from drasim.controller.status import BudgetUse, ControllerStatus, DeviceStatus
+from drasim.faults import DeviceFault, DeviceFaultSpec, DeviceFaultStatus
 
 GPU, NIC = "gpu.dra.example.com", "nic.dra.example.com"
 POOL = "node-a-gpu"
@@ -167,6 +168,36 @@ def test_a_held_device_that_nobody_publishes_is_shown() -> None:
     assert (row.published, row.node, row.health) == (False, "node-a", "")
 
 
+def fault(*devices: str, phase: str = "Active", node: str = "node-a") -> DeviceFault:
+    """Return a fault that befalls these devices since AT."""
+    status = DeviceFaultStatus(phase=phase, first_seen=AT, devices=devices)
+    return DeviceFault(
+        metadata=ObjectMeta(name="f"), spec=DeviceFaultSpec(node=node, all="gpu", kind="xid", code="79"), status=status
+    )
+
+
+def test_a_sick_device_that_is_left_out_is_shown() -> None:
+    """Where the server drops taints no slice has it: its DeviceFault says what is wrong; a published one says it."""
+    known = rows(published(device("gpu-0")), faults=(fault("gpu-0", "gpu-3"), fault("nic-1", node="node-b")))
+    problem = ProblemRow(kind="xid", code="79", since=AT)
+    assert [(row.node, row.driver, row.published, row.problems) for row in known.values()] == [
+        ("node-a", GPU, True, ()),
+        ("node-a", GPU, False, (problem,)),
+        ("node-b", NIC, False, (problem,)),
+    ]
+    first, second = lines(known["gpu-3"])
+    assert (first.split(), second.split()) == (
+        ["node-a", "gpu-3", "-", "not", "published", "-", "-", "-", "-", "-"],
+        ["xid", "79", "3m12s", "-"],
+    )
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Cleared", "Refused"])
+def test_a_fault_that_does_not_stand_is_not_shown(phase: str) -> None:
+    """What is over, or not yet, or never, is nothing that a device has."""
+    assert rows(faults=(fault("gpu-3", phase=phase),)) == {}
+
+
 def test_one_node_shows_its_own_pools_only() -> None:
     """What claims hold elsewhere is not of this Node."""
     scope = Scope(drivers=(GPU, NIC), pools=frozenset({"node-b-gpu"}))
@@ -175,7 +206,7 @@ def test_one_node_shows_its_own_pools_only() -> None:
 
 def test_other_drivers_are_not_shown() -> None:
     """Devices of drivers that are not asked for are none of our business."""
-    assert rows(published(device("gpu-0")), scope=Scope(drivers=(NIC,))) == {}
+    assert rows(published(device("gpu-0")), scope=Scope(drivers=("gpu.other", "nic.other"))) == {}
 
 
 @pytest.mark.parametrize(
@@ -328,6 +359,21 @@ def test_what_the_controller_says() -> None:
         "controller: 3 more devices that its status does not list",
         "node-a gpu-3: the budget of node node-a is used up",
     ]
+
+
+def test_a_controller_that_is_not_found_is_said() -> None:
+    """A sick device whose Pods nobody evicts: by whose fault, and how to look for one of another name."""
+    sick = published(device("gpu-3", taint(f"{GPU}/xid", "79")))
+    (line,) = said(sick)
+    assert line.startswith("controller: none is found, so no Pod is evicted; if its name is another: --set controller.")
+    assert said(published(device("gpu-3"))) == said(sick, controller=ControllerStatus(rules_api="v1")) == []
+    assert len(said(sick, unread=("Lease of the controller: 403",))) == 1
+
+
+def test_a_controller_that_never_led_is_said() -> None:
+    """The chart makes the Lease; what does not start never renews it."""
+    lease = Lease(metadata=ObjectMeta(name="c"), spec=LeaseSpec())
+    assert said(lease=lease) == ["controller: none has led yet; no rule is made or lifted"]
 
 
 @pytest.mark.parametrize(("duration", "away"), [(15, True), (185, False)])

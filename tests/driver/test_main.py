@@ -49,7 +49,7 @@ def test_the_pod_tells_its_node() -> None:
 
 
 def test_credentials_are_found(tmp_path: Path) -> None:
-    """The configured kubeconfig first, then the Pod's account, then $KUBECONFIG; else it is said."""
+    """The configured kubeconfig first, then the Pod's account, then as kubectl does it; else it is said."""
     pod = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
     file = tmp_path / "kubeconfig"
     file.write_text("{}")
@@ -59,8 +59,14 @@ def test_credentials_are_found(tmp_path: Path) -> None:
         credentials_for(Config(), {"KUBECONFIG": f"{file}:/l"}),
     ]
     assert [type(each).__name__ for each in chosen] == ["_Kubeconfig", "_ServiceAccount", "_Kubeconfig"]
+    home = {"HOME": str(tmp_path)}
     with pytest.raises(ConfigError, match="missing outside of a Pod"):
-        credentials_for(Config(), {})
+        credentials_for(Config(), home)
+    (tmp_path / ".kube").mkdir()
+    file.rename(tmp_path / ".kube" / "config")
+    assert type(credentials_for(Config(), home)).__name__ == "_Kubeconfig"
+    with pytest.raises(ConfigError, match="/k cannot be read"):
+        credentials_for(Config(), home | {"KUBECONFIG": "/k"})
 
 
 @pytest.mark.parametrize(("name", "why"), [("none", "No such file or directory"), ("", "Is a directory")])

@@ -52,7 +52,7 @@ def flags(settings: dict[str, str]) -> list[str]:
 
 async def start(*arguments: str, program: tuple[str, ...] = ("-m", "drasim")) -> asyncio.subprocess.Process:
     """Start `drasim` with these arguments, in an environment that says nothing of clusters."""
-    env = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    env = {name: os.environ[name] for name in ("PATH",) if name in os.environ}
     command = (sys.executable, *program, *arguments)
     pipe = asyncio.subprocess.PIPE
     return await asyncio.create_subprocess_exec(*command, env=env, stdout=pipe, stderr=pipe)

@@ -79,10 +79,9 @@ def test_local(machine: Machine) -> None:
 
 def test_current(machine: Machine) -> None:
     """A cluster that is there already is only looked at; the image is the user's."""
-    given = machine.provide("current", IMAGE="registry.example/drasim:1", HOME="/home/me")
+    given = machine.provide("current", IMAGE="registry.example/drasim:1")
     assert machine.asked == ["kubectl config current-context"]
-    assert (given["KUBECTL"], given["HELM"]) == ("kubectl", "helm")
-    assert given["DRASIM"] == "env KUBECONFIG=/home/me/.kube/config drasim"
+    assert (given["KUBECTL"], given["HELM"], given["DRASIM"]) == ("kubectl", "helm", "drasim")
     assert (given["IMAGE"], given["POD_IMAGE"]) == ("registry.example/drasim:1", "busybox:1.37")
 
 
@@ -96,12 +95,11 @@ def test_current_needs_an_image(machine: Machine) -> None:
 
 def test_kind_creates_a_cluster(machine: Machine) -> None:
     """A kind cluster is created, the image built with Docker and loaded into it."""
-    given = machine.provide("kind", KIND_NODE_IMAGE="node:v1.37.2", KUBECONFIG="/tmp/kind.yaml")
+    given = machine.provide("kind", KIND_NODE_IMAGE="node:v1.37.2")
     assert machine.asked[1] == "kind create cluster --name drasim --image node:v1.37.2 --wait 120s"
     assert machine.asked[2] == f"docker build --file hack/image/Containerfile --tag {given['IMAGE']} ."
     assert machine.asked[3] == f"kind load docker-image {given['IMAGE']} --name drasim"
-    assert given["KUBECTL"] == "kubectl --context kind-drasim"
-    assert given["DRASIM"] == "env KUBECONFIG=/tmp/kind.yaml drasim"
+    assert (given["KUBECTL"], given["DRASIM"]) == ("kubectl --context kind-drasim", "drasim")
     assert (given["IMAGE_BUILD"], given["STOP"]) == ("sha256:feed", "kind delete cluster --name drasim")
 
 

@@ -31,6 +31,7 @@ probe-hangs: [gpu, nic]
 {{- end }}
 {{- include "drasim.checkTime" (dict "key" "controller.goneAfter" "value" (get $controller "goneAfter") "least" "1ms") }}
 {{- include "drasim.checkTime" (dict "key" "drain" "value" .Values.config.drain "least" "1ms") }}
+{{- include "drasim.checkTime" (dict "key" "periods.look" "value" (dig "periods" "look" "" .Values.config) "least" "1ms") }}
 {{- range $index, $entry := $controller.evict }}
 {{- range $key := list "after" "recoverAfter" }}
 {{- include "drasim.checkTime" (dict "key" (printf "controller.evict[%d].%s" $index $key) "value" (get $entry $key) "least" "0s") }}

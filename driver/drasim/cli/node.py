@@ -40,7 +40,7 @@ class Flag(msgspec.Struct, frozen=True):
 FLAGS: Mapping[str, Flag] = {
     "--node-name": Flag("nodeName", "NAME", "name of this Node (default: $NODE_NAME)"),
     "--pod-uid": Flag("podUID", "UID", "what tells this instance from others (default: $POD_UID)"),
-    "--kubeconfig": Flag("kubeconfig", "FILE", "how to reach the API server (default: the Pod's, else $KUBECONFIG)"),
+    "--kubeconfig": Flag("kubeconfig", "FILE", "the API server's (default: the Pod's, $KUBECONFIG, ~/.kube/config)"),
     "--profile": Flag("simulation.profile", "NAME", "the simulated machine: a shipped profile, or a file's path"),
     "--probes": Flag("probes.address", "HOST:PORT", "where /healthz, /readyz and /metrics are served; empty for none"),
     "--log-level": Flag("log.level", "LEVEL", "debug, info, warning or error"),
@@ -105,22 +105,30 @@ def environment(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def credentials_for(config: Config, env: Mapping[str, str]) -> "Credentials":
-    """Return how to reach the API server: the configured kubeconfig, the Pod's account, $KUBECONFIG, in this order.
+    """Return how to reach the API server: by the configured kubeconfig, as the Pod's account, or as kubectl does.
 
-    Raises ConfigError when there is none of them, or the kubeconfig cannot be read.
+    That is by $KUBECONFIG, the first of several, else by ~/.kube/config. Raises ConfigError when there is none of them,
+    or the kubeconfig cannot be read.
     """
     from dra_plugin.kube import from_kubeconfig, in_cluster
 
     if not config.kubeconfig and env.get("KUBERNETES_SERVICE_HOST"):
         return in_cluster(env)
-    kubeconfig = config.kubeconfig or env.get("KUBECONFIG", "").split(":")[0]
+    kubeconfig = config.kubeconfig or env.get("KUBECONFIG", "").split(":")[0] or _of_kubectl(env)
     if not kubeconfig:
-        raise ConfigError("flags", "kubeconfig", "missing outside of a Pod; needed: the path of a kubeconfig")
+        problem = "missing outside of a Pod; needed: the path of a kubeconfig, as --kubeconfig or $KUBECONFIG"
+        raise ConfigError("flags", "kubeconfig", problem)
     try:
         Path(kubeconfig).read_bytes()
     except OSError as error:
         raise ConfigError("flags", "kubeconfig", f"{kubeconfig} cannot be read: {error.strerror}") from error
     return from_kubeconfig(kubeconfig)
+
+
+def _of_kubectl(env: Mapping[str, str]) -> str:
+    """Return the kubeconfig that kubectl takes by itself; empty where there is none."""
+    file = Path(env.get("HOME") or "/", ".kube", "config")
+    return str(file) if file.is_file() else ""
 
 
 def setting(text: str) -> tuple[str, str]:

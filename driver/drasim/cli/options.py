@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -9,9 +10,9 @@ from typing import Annotated, Any, get_type_hints
 import msgspec
 import typer
 
-from drasim.cli.config import ConfigFile, Settings
-from drasim.cli.output import configured
-from drasim.config import Config
+from drasim.cli.config import ConfigFile, Settings, flags_of
+from drasim.cli.node import environment
+from drasim.config import Config, load
 
 __all__ = ["Api", "Common", "Node", "Nodes", "expanded"]
 
@@ -29,16 +30,17 @@ class Api(msgspec.Struct, frozen=True, kw_only=True):
     """How to reach the API server, and what the drivers are called there."""
 
     kubeconfig: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="How to reach the API server. Default: $KUBECONFIG.")
+        Path | None,
+        typer.Option(metavar="FILE", help="How to reach the API server. Default: $KUBECONFIG, else ~/.kube/config."),
     ] = None
     config: ConfigFile = None
     settings: Settings = None
 
     @property
     def used(self) -> Config:
-        """The configuration. Raises ConfigError."""
-        path = [f"kubeconfig={self.kubeconfig.absolute()}"] if self.kubeconfig else []
-        return configured(self.config, [*(self.settings or ()), *path])
+        """The configuration: the file, then the environment, then flags. Raises ConfigError."""
+        path = {"kubeconfig": str(self.kubeconfig.absolute())} if self.kubeconfig else {}
+        return load(self.config, {**environment(os.environ), **flags_of(self.settings), **path})
 
 
 class Common(Api, frozen=True, kw_only=True):

@@ -1,15 +1,9 @@
-"""What the commands for people share: the forms of output, and the configuration of a command."""
+"""The forms of output that the commands for people share."""
 
 import enum
-import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
-from drasim.cli.config import flags_of
-from drasim.cli.node import environment
-from drasim.config import Config, load
-
-__all__ = ["Output", "columns", "configured"]
+__all__ = ["Output", "columns"]
 
 
 class Output(enum.StrEnum):
@@ -17,11 +11,6 @@ class Output(enum.StrEnum):
 
     TEXT = "text"
     JSON = "json"
-
-
-def configured(file: Path | None, settings: list[str] | None) -> Config:
-    """Return the configuration of a command: the file, then the environment, then ``--set``. Raises ConfigError."""
-    return load(file, {**environment(os.environ), **flags_of(settings)})
 
 
 def columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:

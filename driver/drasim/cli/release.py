@@ -15,9 +15,9 @@ from dra_plugin.errors import ClaimError, ClusterError
 from dra_plugin.files import read_boot_id
 from dra_plugin.kube import KubeCluster
 from dra_plugin.latest import Latest
-from drasim.cli.config import ConfigFile, Settings
 from drasim.cli.node import credentials_for
-from drasim.cli.output import Output, configured
+from drasim.cli.options import Api, expanded
+from drasim.cli.output import Output
 from drasim.config import Config, for_node
 from drasim.driver import driver_name, inventory_of, stores_for
 from drasim.hardware import Kind
@@ -50,19 +50,20 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.driver}: {self.phase}, holds {', '.join(self.devices)} for {self.namespace}/{self.name}{changed}"
 
 
+@expanded
 def release(
     uid: Annotated[str, typer.Argument(metavar="UID", help="UID of the claim: the name of its record.")],
     force: Annotated[bool, typer.Option("--force", help="Even if the claim still exists, or nobody can tell.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
     output: Annotated[Output, typer.Option("--output", "-o", help="Form of the output.")] = Output.TEXT,
-    config: ConfigFile = None,
-    settings: Settings = None,
+    *,
+    api: Api,
 ) -> None:
     """Take back what this node holds for a claim that is gone.
 
     Does what Unprepare would do, and may be run beside a running driver.
     """
-    used = for_node(configured(config, settings))
+    used = for_node(api.used)
     found = asyncio.run(_release(used, uid, force=force, dry_run=dry_run))
     _report(uid, found, released=not dry_run, output=output)
 

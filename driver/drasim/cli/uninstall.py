@@ -17,9 +17,9 @@ from dra_plugin.errors import ClaimError, SetupError
 from dra_plugin.files import is_listening
 from dra_plugin.kube import KubeCluster
 from dra_plugin.resources import RESOURCE_SLICE, ResourceSlice
-from drasim.cli.config import ConfigFile, Settings
 from drasim.cli.node import credentials_for
-from drasim.cli.output import Output, configured
+from drasim.cli.options import Api, expanded
+from drasim.cli.output import Output
 from drasim.cli.release import KINDS, held_by
 from drasim.config import Config, for_node
 from drasim.driver import driver_name
@@ -36,19 +36,20 @@ class Removed(msgspec.Struct, frozen=True, kw_only=True):
     files: list[str]
 
 
+@expanded
 def uninstall(
     everywhere: Annotated[bool, typer.Option("--all", help="Slices of all nodes, not of this one only.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Though claims are prepared or a driver runs.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
     output: Annotated[Output, typer.Option("--output", "-o", help="Form of the output.")] = Output.TEXT,
-    config: ConfigFile = None,
-    settings: Settings = None,
+    *,
+    api: Api,
 ) -> None:
     """Remove both drivers' ResourceSlices and files.
 
     The files are those on this node: sockets, CDI specs, records, the simulated machine's state.
     """
-    used = configured(config, settings)
+    used = api.used
     if not everywhere:
         for_node(used)
     removed = asyncio.run(_uninstall(used, everywhere=everywhere, force=force, dry_run=dry_run))

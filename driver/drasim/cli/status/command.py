@@ -5,6 +5,7 @@ import enum
 import os
 import shutil
 import sys
+import textwrap
 import time
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
@@ -20,7 +21,7 @@ from drasim.cli.node import credentials_for
 from drasim.cli.options import Api, Nodes, expanded
 from drasim.cli.status.notes import UNREAD, notes, summary
 from drasim.cli.status.objects import Snapshot
-from drasim.cli.status.reading import Current, Wanted, current, read
+from drasim.cli.status.reading import SLICES, Current, Wanted, current, read
 from drasim.cli.status.table import table
 from drasim.cli.status.view import DeviceRow, Scope, concerns, view
 from drasim.config import Config
@@ -75,11 +76,12 @@ def status(
     """Show devices that have problems or are in use.
 
     Health, problems, taints, rules, claims and Pods: all of it is read from the API server, and what may not be read
-    is said. The form "wide" folds nothing and names the rules. With --watch, JSON is one document a line.
+    is said. Of a device that is not published, DeviceFaults say what is wrong. The form "wide" folds nothing and names
+    the rules. With --watch, JSON is one document a line.
     """
     used = api.used
     asked = _asked(used, node, everything=everything, form=output)
-    with suppress(KeyboardInterrupt):
+    with suppress(*([KeyboardInterrupt] if watch else [])):  # the way to end it
         asyncio.run(_show(used, asked, watch=watch))
 
 
@@ -92,8 +94,11 @@ def frame_of(snapshot: Snapshot, asked: Asked) -> Frame:
 
 
 async def show_once(cluster: Cluster, asked: Asked, printer: "Printer") -> None:
-    """Print what is so now. Raises Retryable when the API server does not answer."""
-    printer.show(frame_of(await read(cluster, asked.wanted), asked))
+    """Print what is so now. Raises Retryable when the API server does not answer, Exit when devices cannot be read."""
+    snapshot = await read(cluster, asked.wanted)
+    printer.show(frame_of(snapshot, asked))
+    if any(text.startswith(SLICES) for text in snapshot.unread):
+        raise typer.Exit(1)
 
 
 async def show_on(cluster: Cluster, asked: Asked, printer: "Printer") -> None:
@@ -139,12 +144,18 @@ class Printer:
         unread = any(note.startswith(UNREAD) for note in frame.notes)
         last = summary(len(frame.devices), len(frame.devices) + frame.others, unread=unread)
         lines, below = [*(rows if frame.devices else ())], [*frame.notes, last]
-        return "\n".join(fitted(lines, below, size.lines - 1) if self.redraws else [*lines, *below])
+        return "\n".join(fitted(lines, below, size.lines - 1, size.columns) if self.redraws else [*lines, *below])
 
 
-def fitted(lines: list[str], below: list[str], room: int) -> list[str]:
-    """Return at most ``room`` lines, all where nobody knows it (0); those ``below`` say what matters and go last."""
-    if room < 1 or len(lines) + len(below) <= room:
+def fitted(lines: list[str], below: list[str], room: int, width: int) -> list[str]:
+    """Return at most ``room`` lines, all where nobody knows it (0); those ``below`` say what matters and go last.
+
+    They are folded to ``width`` characters: a terminal that does it itself would need more lines.
+    """
+    if room < 1:
+        return [*lines, *below]
+    below = [part for text in below for part in textwrap.wrap(text, width)]
+    if len(lines) + len(below) <= room:
         return [*lines, *below]
     kept = max(0, room - 1 - len(below))
     return [*lines[:kept], f"... {len(lines) - kept} more lines", *below][:room]

@@ -1,6 +1,6 @@
 """What a table of devices cannot say: why something happens or does not, and what is not known. Pure."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from dra_plugin.resources import Lease
 from drasim.cli.status.objects import Slice, Snapshot
@@ -15,7 +15,7 @@ UNREAD = "not read: "
 """What a note of something that could not be read begins with."""
 
 
-def notes(snapshot: Snapshot, rows: Iterable[DeviceRow], scope: Scope, now: float) -> Iterator[str]:
+def notes(snapshot: Snapshot, rows: Sequence[DeviceRow], scope: Scope, now: float) -> Iterator[str]:
     """Yield lines for people: what could not be read, what is odd about pools and devices, what the controller says.
 
     ``now`` is Unix time in seconds.
@@ -23,8 +23,7 @@ def notes(snapshot: Snapshot, rows: Iterable[DeviceRow], scope: Scope, now: floa
     yield from (f"{UNREAD}{text}" for text in snapshot.unread)
     yield from _pools(snapshot.slices, scope)
     yield from _untainted(rows)
-    if snapshot.lease and _is_over(snapshot.lease, now):
-        yield f"controller: none leads since {snapshot.lease.spec.renew_time}; no rule is made or lifted"
+    yield from _leader(snapshot, rows, now)
     if snapshot.controller:
         yield from _controller(snapshot.controller)
     yield from _reasons(rows)
@@ -65,6 +64,15 @@ def _untainted(rows: Iterable[DeviceRow]) -> Iterator[str]:
                 f"{_named(row)}: {row.health} without a taint; the server drops taints (feature gate DRADeviceTaints), "
                 "the device is left out of its slice as soon as no claim holds it"
             )
+
+
+def _leader(snapshot: Snapshot, rows: Iterable[DeviceRow], now: float) -> Iterator[str]:
+    """Say that nobody leads; where nothing of a controller was found, though all was read, only if one is needed."""
+    if snapshot.lease and _is_over(snapshot.lease, now):
+        since = snapshot.lease.spec.renew_time
+        yield f"controller: none {f'leads since {since}' if since else 'has led yet'}; no rule is made or lifted"
+    elif not (snapshot.lease or snapshot.controller or snapshot.unread) and any(row.problems for row in rows):
+        yield "controller: none is found, so no Pod is evicted; if its name is another: --set controller.name=NAME"
 
 
 def _is_over(lease: Lease, now: float) -> bool:

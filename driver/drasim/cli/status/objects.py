@@ -16,6 +16,7 @@ from dra_plugin.resources import (
     Value,
 )
 from drasim.controller.status import ControllerStatus
+from drasim.faults import DeviceFault
 
 __all__ = ["SLICE", "Slice", "SliceDevice", "Snapshot", "groups_of", "is_group"]
 
@@ -60,6 +61,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         slices: of the two drivers, of one Node or of all.
         rules: all DeviceTaintRules.
         claims: all ResourceClaims.
+        faults: DeviceFaults, of one Node or of all.
         controller: what `drasim controller` says of itself; None where there is none.
         lease: by which one of the controllers leads; None where there is none.
         members: Pods of a PodGroup, by its namespace and name.
@@ -69,6 +71,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     slices: tuple[Slice, ...] = ()
     rules: tuple[DeviceTaintRule, ...] = ()
     claims: tuple[ResourceClaim, ...] = ()
+    faults: tuple[DeviceFault, ...] = ()
     controller: ControllerStatus | None = None
     lease: Lease | None = None
     members: Mapping[tuple[str, str], tuple[str, ...]] = {}

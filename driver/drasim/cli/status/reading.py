@@ -1,7 +1,7 @@
 """The reading of the API: once, or kept current. What may not be read, or is not served, is said and left out."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -15,19 +15,21 @@ from dra_plugin.latest import Latest
 from dra_plugin.mirror import Mirror
 from dra_plugin.resources import (
     CONFIG_MAP,
-    DEVICE_TAINT_RULE,
     DEVICE_TAINT_RULES,
     LEASE,
     POD,
     ConfigMap,
-    DeviceTaintRule,
     Kind,
     Lease,
 )
 from drasim.cli.status.objects import SLICE, Snapshot, groups_of
 from drasim.controller.status import STATUS_KEY, ControllerStatus, decode_status, status_name
+from drasim.faults import DEVICE_FAULT
 
-__all__ = ["Current", "Wanted", "current", "read"]
+__all__ = ["SLICES", "Current", "Wanted", "current", "read"]
+
+SLICES = "ResourceSlices"
+"""What the text of ``Snapshot.unread`` begins with where devices could not be read."""
 
 T = TypeVar("T", bound=HasMetadata)
 _Found = Mapping[str, tuple[Any, ...]]
@@ -94,7 +96,7 @@ class Current:
 
     async def snapshot(self) -> Snapshot:
         """Return what is known now. Pods of PodGroups are asked for when claims have changed."""
-        errors = [f"{title}: {mirror.error.value}" for title, mirror in self.mirrors.items() if mirror.error.value]
+        errors = _by_cause({title: mirror.error.value for title, mirror in self.mirrors.items() if mirror.error.value})
         found = {title: tuple(mirror.objects.value.values()) for title, mirror in self.mirrors.items()}
         snapshot = _snapshot(found, [*self._unread, *errors])
         claims = self.mirrors["ResourceClaims"].objects.value
@@ -102,6 +104,14 @@ class Current:
             self._claims = claims
             self._members = (await _with_members(self._cluster, snapshot, self._wanted)).members
         return msgspec.structs.replace(snapshot, members=self._members)
+
+
+def _by_cause(errors: Mapping[str, str]) -> list[str]:
+    """Return a line for each cause, without the request that failed by it: a server that is away is one line."""
+    causes: dict[str, list[str]] = {}
+    for title, error in errors.items():
+        causes.setdefault(error.partition(": ")[2] or error, []).append(title)
+    return [f"{', '.join(titles)}: {cause}" for cause, titles in causes.items()]
 
 
 @asynccontextmanager
@@ -127,27 +137,29 @@ async def _sources(cluster: Cluster, wanted: Wanted) -> tuple[tuple[_Source, ...
     )
     sources = [
         *(
-            _Source(f"ResourceSlices of {each}", SLICE, Selector(fields={"spec.driver": each, **node}))
+            _Source(f"{SLICES} of {each}", SLICE, Selector(fields={"spec.driver": each, **node}))
             for each in wanted.drivers
         ),
         _Source("ResourceClaims", RESOURCE_CLAIM),
         _Source("ConfigMap of the controller", CONFIG_MAP, status),
         _Source("Lease of the controller", LEASE, lease),
     ]
-    rules, missing = await _rules(cluster)
-    return (*sources, *((_Source("DeviceTaintRules", rules),) if rules else ())), [missing] if missing else []
+    async with asyncio.TaskGroup() as group:
+        asked = group.create_task(_served(cluster, DEVICE_TAINT_RULES))
+        faulty = group.create_task(_served(cluster, (DEVICE_FAULT,)))
+    if rules := asked.result():
+        sources.append(_Source("DeviceTaintRules", rules))
+    if faults := faulty.result():
+        sources.append(_Source("DeviceFaults", faults, Selector(fields={"spec.node": wanted.node} if node else {})))
+    return tuple(sources), [] if rules else [_NO_RULES]
 
 
-async def _rules(cluster: Cluster) -> tuple[Kind[DeviceTaintRule] | None, str]:
-    """Return the version in which rules are served; without one, what to say of it.
-
-    A server that cannot be asked is taken for a new one: reading the rules will say what is the matter.
-    """
+async def _served(cluster: Cluster, kinds: Sequence[Kind[T]]) -> Kind[T] | None:
+    """Return the version that is served; of a server that cannot be asked the newest: reading it will say what is."""
     try:
-        kind = await served(cluster, DEVICE_TAINT_RULES)
+        return await served(cluster, kinds)
     except ClusterError:
-        return DEVICE_TAINT_RULE, ""
-    return kind, "" if kind else _NO_RULES
+        return kinds[0]
 
 
 async def _list(cluster: Cluster, source: _Source, found: dict[str, tuple[Any, ...]], unread: list[str]) -> None:
@@ -161,9 +173,10 @@ def _snapshot(found: _Found, unread: Iterable[str]) -> Snapshot:
     controller, misfits = _status(found.get("ConfigMap of the controller", ()))
     leases: tuple[Lease, ...] = found.get("Lease of the controller", ())
     return Snapshot(
-        slices=tuple(each for title, items in found.items() if title.startswith("ResourceSlices") for each in items),
+        slices=tuple(each for title, items in found.items() if title.startswith(SLICES) for each in items),
         rules=tuple(sorted(found.get("DeviceTaintRules", ()), key=lambda rule: rule.metadata.name or "")),
         claims=found.get("ResourceClaims", ()),
+        faults=tuple(sorted(found.get("DeviceFaults", ()), key=lambda fault: fault.metadata.name or "")),
         controller=controller,
         lease=max(leases, key=lambda lease: lease.spec.renew_time or "", default=None),
         unread=tuple(sorted((*unread, *misfits))),
@@ -171,12 +184,17 @@ def _snapshot(found: _Found, unread: Iterable[str]) -> Snapshot:
 
 
 def _status(maps: Iterable[ConfigMap]) -> tuple[ControllerStatus | None, list[str]]:
-    """Return what was written last (two controllers of one name are in two namespaces), and what cannot be read."""
+    """Return what was written last (two controllers of one name are in two namespaces), and what cannot be read.
+
+    The chart makes the ConfigMap, so until a controller leads nothing stands in it.
+    """
     found: list[ControllerStatus] = []
     misfits: list[str] = []
     for each in maps:
+        if not (text := (each.data or {}).get(STATUS_KEY)):
+            continue
         try:
-            found.append(decode_status((each.data or {}).get(STATUS_KEY, "")))
+            found.append(decode_status(text))
         except msgspec.MsgspecError as error:
             misfits.append(f"ConfigMap {each.metadata.namespace}/{each.metadata.name}, {STATUS_KEY}: {error}")
     return max(found, key=lambda status: status.written, default=None), misfits

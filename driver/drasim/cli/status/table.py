@@ -95,7 +95,7 @@ def _wrong(row: DeviceRow, now: float) -> Iterator[_Line]:
     if not row.published:
         yield ("not published", "-", "-")
     for problem in row.problems:
-        yield (f"{problem.kind} {problem.code}".rstrip(), age(problem.since, now), problem.effect)
+        yield (f"{problem.kind} {problem.code}".rstrip(), age(problem.since, now) or "-", problem.effect or "-")
     for taint in row.taints:  # somebody else's: what it means only they know
         value = f"={taint.value}" if taint.value else ""
         yield (f"{taint.key}{value}", age(taint.since, now), taint.effect)

@@ -10,6 +10,9 @@ from dra_plugin.resources import DeviceTaint, DeviceTaintRule, DeviceTaintSelect
 from drasim.cli.status.objects import Slice, SliceDevice, Snapshot, is_group
 from drasim.config.problems import PROBLEM_KINDS
 from drasim.controller.status import DeviceStatus
+from drasim.devices import pool_name
+from drasim.faults import DeviceFault, DeviceFaultStatus
+from drasim.hardware import Kind
 
 __all__ = ["ControllerRow", "DeviceRow", "ProblemRow", "RuleRow", "Scope", "TaintRow", "UseRow", "concerns", "view"]
 
@@ -20,7 +23,7 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be shown.
 
     Attributes:
-        drivers: names of the drivers.
+        drivers: names of the drivers, that of GPUs first.
         pools: names of the pools of the one Node that is asked for; None for all Nodes.
     """
 
@@ -37,7 +40,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
 
 
 class ProblemRow(Row, frozen=True, kw_only=True):
-    """A problem that the driver says the device has."""
+    """A problem that the driver says the device has; one that DeviceFaults alone tell of has no effect."""
 
     kind: str
     code: str = ""
@@ -97,7 +100,7 @@ class DeviceRow(Row, frozen=True, kw_only=True):
         driver, pool, device: as in slices and claims.
         published: a slice has it.
         health: what its slice says: Healthy, Unhealthy, Unknown; empty when it says nothing.
-        problems: what its slice says that is wrong with it.
+        problems: what its slice says that is wrong with it; DeviceFaults where no slice has it.
         taints: what else taints it in its slice.
         rules: rules that hit it.
         controller: what the controller has in mind with it.
@@ -118,15 +121,18 @@ class DeviceRow(Row, frozen=True, kw_only=True):
 
 
 def view(snapshot: Snapshot, scope: Scope) -> tuple[DeviceRow, ...]:
-    """Return a row for each device in scope: what is published, and what claims hold though nobody publishes it.
+    """Return a row for each device in scope: what is published, and what is held or sick though nobody publishes it.
 
-    Ordered by Node, pool and device; of a pool only the slices of its newest generation count.
+    A node leaves out devices that are unplugged, and sick ones where the server drops taints. Ordered by Node, pool and
+    device; of a pool only the slices of its newest generation count.
     """
     uses = _uses(snapshot, scope)
     plans = {(each.driver, each.pool, each.device): each for each in _planned(snapshot)}
     published = dict(_published(snapshot.slices, scope))
     nodes = {(key[0], key[1]): row.node for key, row in published.items()}
-    rows = {key: _unpublished(key, nodes, plans.get(key)) for key in (*uses, *plans) if scope.has(key[0], key[1])}
+    sick = _befallen(snapshot.faults, scope)
+    hidden = (key for key in (*uses, *plans, *sick) if scope.has(key[0], key[1]))
+    rows = {key: _unpublished(key, nodes, plans.get(key), sick.get(key, ())) for key in hidden}
     return tuple(
         msgspec.structs.replace(
             row,
@@ -172,10 +178,32 @@ def _row(each: Slice, device: SliceDevice) -> DeviceRow:
     )
 
 
-def _unpublished(key: _Key, nodes: Mapping[tuple[str, str], str], plan: DeviceStatus | None) -> DeviceRow:
+def _befallen(faults: Iterable[DeviceFault], scope: Scope) -> Mapping[_Key, tuple[DeviceFault, ...]]:
+    """Return the faults that befall each device now."""
+    gpu, nic = scope.drivers
+    found: dict[_Key, tuple[DeviceFault, ...]] = {}
+    for fault in faults:
+        status = fault.status or DeviceFaultStatus()
+        for name in (status.devices or ()) if status.phase == "Active" else ():
+            kind: Kind = "gpu" if name.startswith("gpu-") else "nic"
+            key = (gpu if kind == "gpu" else nic, pool_name(fault.spec.node, kind), name)
+            found[key] = (*found.get(key, ()), fault)
+    return found
+
+
+def _unpublished(
+    key: _Key, nodes: Mapping[tuple[str, str], str], plan: DeviceStatus | None, faults: tuple[DeviceFault, ...]
+) -> DeviceRow:
     driver, pool, device = key
-    node = nodes.get((driver, pool)) or (plan.node if plan else "")
-    return DeviceRow(node=node, driver=driver, pool=pool, device=device, published=False)
+    node = nodes.get((driver, pool)) or (plan.node if plan else "") or (faults[0].spec.node if faults else "")
+    return DeviceRow(
+        node=node, driver=driver, pool=pool, device=device, published=False, problems=tuple(map(_told, faults))
+    )
+
+
+def _told(fault: DeviceFault) -> ProblemRow:
+    since = fault.status.first_seen if fault.status else None
+    return ProblemRow(kind=fault.spec.kind, code=fault.spec.code or "", since=since or "")
 
 
 def _kind(driver: str, taint: DeviceTaint) -> str:
