@@ -276,6 +276,17 @@ async def test_a_kind_in_several_versions(cluster: Cluster) -> None:
     assert await served(cluster, nowhere) is None
 
 
+async def test_an_object_of_another_version_is_refused(cluster: Cluster, unique: str) -> None:
+    """What is sent to one version says to be of that version, or nothing of it."""
+    rule = replace(a_rule(unique), api_version="resource.k8s.io/v1beta2")
+    with pytest.raises(Rejected, match="does not match the expected API version") as caught:
+        await cluster.create(DEVICE_TAINT_RULE, rule)
+    assert caught.value.code == 400
+    made = await cluster.create(DEVICE_TAINT_RULE, a_rule(unique))
+    with pytest.raises(Rejected, match="does not match the expected API version"):
+        await cluster.replace(DEVICE_TAINT_RULE, replace(made, api_version="resource.k8s.io/v1beta2"))
+
+
 # -------------------------------------------------------------------------------------------------- custom resources
 
 

@@ -16,7 +16,7 @@ from aiohttp import web
 from dra_plugin.testing.cluster.catalog import Resource
 from dra_plugin.testing.cluster.discovery import described
 from dra_plugin.testing.cluster.port import FakeCluster
-from dra_plugin.testing.cluster.refusal import Refusal
+from dra_plugin.testing.cluster.refusal import Refusal, other_version
 from dra_plugin.testing.cluster.target import Target, target_of
 
 __all__ = ["serve_http"]
@@ -165,10 +165,12 @@ def _bookmark(resource: Resource, version: int) -> _Json:
 
 async def _body(target: Target, request: web.Request) -> _Json:
     """Read the object; the path decides on its kind, name and namespace."""
-    body = _parsed(await request.read())
+    body, expected = _parsed(await request.read()), target.resource.api_version
+    if body.get("apiVersion", expected) != expected:
+        raise other_version(body["apiVersion"], expected)
     named = {"name": target.name} if target.name else {}
     placed = {"namespace": target.namespace} if target.namespace else {}
-    names = {"apiVersion": target.resource.api_version, "kind": target.resource.kind}
+    names = {"apiVersion": expected, "kind": target.resource.kind}
     return {**body, **names, "metadata": {**(body.get("metadata") or {}), **named, **placed}}
 
 

@@ -14,7 +14,7 @@ from dra_plugin.kube.paths import object_path
 from dra_plugin.resources import Kind, decode, encode
 from dra_plugin.testing.cluster.catalog import Catalog, Resource
 from dra_plugin.testing.cluster.faults import Faults
-from dra_plugin.testing.cluster.refusal import Refusal, unknown_resource
+from dra_plugin.testing.cluster.refusal import Refusal, other_version, unknown_resource
 from dra_plugin.testing.cluster.store import Store
 from dra_plugin.testing.cluster.watching import BOOKMARKS, Watching
 
@@ -101,12 +101,11 @@ class FakeCluster:
 
     async def replace(self, kind: Kind[T], obj: T) -> T:
         """PUT the object; Conflict unless its resource version is the stored one."""
-        body = _plain(kind, obj)
-        if not body["metadata"].get("resourceVersion"):
+        if not _json(obj)["metadata"].get("resourceVersion"):
             raise Conflict("replace: metadata.resourceVersion is not set", code=409)
         try:
             resource = await self._resource("replace", kind)
-            return _typed(kind, self.store.replace(resource, body))
+            return _typed(kind, self.store.replace(resource, _plain(kind, obj)))
         except Refusal as refusal:
             raise _error(refusal, "replace") from None
 
@@ -181,7 +180,10 @@ def _typed(kind: Kind[T], obj: _Json) -> T:
 
 
 def _plain(kind: Kind[T], obj: T) -> _Json:
-    return {**_json(obj), "apiVersion": kind.api_version, "kind": kind.name}
+    plain = {"apiVersion": kind.api_version, **_json(obj), "kind": kind.name}
+    if plain["apiVersion"] != kind.api_version:
+        raise other_version(plain["apiVersion"], kind.api_version)
+    return plain
 
 
 def _json(obj: object) -> _Json:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from http import HTTPStatus
 
-__all__ = ["Refusal", "conflict", "invalid", "not_found", "unknown_resource"]
+__all__ = ["Refusal", "conflict", "invalid", "not_found", "other_version", "unknown_resource"]
 
 
 class Refusal(Exception):
@@ -36,6 +36,12 @@ def not_found(plural: str, name: str) -> Refusal:
 def unknown_resource() -> Refusal:
     """Return the refusal for a resource or subresource that is not served."""
     return Refusal(HTTPStatus.NOT_FOUND, "NotFound", "the server could not find the requested resource")
+
+
+def other_version(said: str, expected: str) -> Refusal:
+    """Return the refusal for an object that says to be of another version than the one it was sent to."""
+    text = f"the API version in the data ({said}) does not match the expected API version ({expected})"
+    return Refusal(HTTPStatus.BAD_REQUEST, "BadRequest", text)
 
 
 def conflict(plural: str, name: str, why: str, reason: str = "Conflict") -> Refusal:
