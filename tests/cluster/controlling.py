@@ -4,15 +4,14 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hack.tour.clients import Failed, Object
-from hack.tour.devices import allocated
 from tests.cluster.objects import Space
-from tests.cluster.outside import GRACE, Outside, spawn
+from tests.cluster.outside import GRACE, Outside, show, spawn
 from tests.cluster.real import BUSYBOX, RealCluster
 
 RULES = "devicetaintrules.resource.k8s.io"
@@ -74,9 +73,16 @@ class Controller:
 
     def end(self) -> None:
         """End the process and wait for that."""
-        if self._process is not None:
+        if self._process is None:
+            return
+        try:
             self._process.terminate()
             self._process.wait(GRACE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(GRACE)
+            raise
+        finally:
             self._process = None
 
     def status(self) -> Object:
@@ -109,24 +115,22 @@ def status(cluster: RealCluster, name: str) -> Object:
 def controller(driver: Outside, name: str, policy: Mapping[str, Any], folder: Path) -> Iterator[Controller]:
     """Run a controller that leads; everything is taken back in the end."""
     running = Controller(driver, name, policy, folder)
-    try:
+    with ExitStack() as ending:
+        ending.callback(running.clear)
+        ending.callback(running.end)
+        ending.callback(show, running.log)
         running.start()
         driver.cluster.wait_for(f"the status of {name}", running.status)
         yield running
-    finally:
-        if running.log.exists():
-            print(f"log of {name}:\n{running.log.read_text()}")  # shown by pytest when the test fails
-        with suppress(subprocess.TimeoutExpired):
-            running.end()
-        running.clear()
 
 
 # ------------------------------------------------------------------------------------------------------ what is evicted
 
 
-def template(name: str, driver: str, *tolerations: Object) -> Object:
-    """Return a template for claims of one device of a class that is named like its driver."""
-    exactly = {"deviceClassName": driver, "tolerations": list(tolerations)}
+def template(name: str, driver: str, *tolerations: Object, index: int | None = None) -> Object:
+    """Return a template for claims of one device of a class that is named like its driver, of that index if given."""
+    wanted = [] if index is None else [{"cel": {"expression": f"device.attributes['{driver}'].index == {index}"}}]
+    exactly = {"deviceClassName": driver, "tolerations": list(tolerations), "selectors": wanted}
     spec = {"devices": {"requests": [{"name": "device", "exactly": exactly}]}}
     return {
         "apiVersion": "resource.k8s.io/v1",
@@ -214,8 +218,8 @@ def of_pod(space: Space, name: str) -> Using:
     return space.cluster.wait_for(f"Pod {name} runs", lambda: using(space, space.pod(name)))
 
 
-def is_gone(space: Space, used: Using) -> bool:
-    """Tell whether a Pod is deleted or about to be. Raises Failed with what is left otherwise."""
+def is_evicted(space: Space, used: Using) -> bool:
+    """Tell whether a Pod is told to end, or gone already. Raises Failed with what is left otherwise."""
     meta = used.pod["metadata"]
     found = space.cluster.clients.find("pod", meta["name"], "--namespace", space.name)
     if found is None or found["metadata"]["uid"] != used.uid or "deletionTimestamp" in found["metadata"]:
@@ -223,22 +227,9 @@ def is_gone(space: Space, used: Using) -> bool:
     raise Failed(f"Pod {meta['name']} is there: {found['status'].get('conditions')}")
 
 
-def wait_gone(space: Space, used: Using, within: float = 60.0) -> None:
-    """Wait until a Pod is deleted or about to be."""
-    space.cluster.wait_for(f"Pod {used.pod['metadata']['name']} is evicted", lambda: is_gone(space, used), within)
-
-
-def wait_free(space: Space, *used: Using) -> None:
-    """Wait until no claim holds the devices that Pods used: those Pods have ended, Unprepare is done."""
-    wanted = {found.device for found in used}
-
-    def free() -> bool:
-        held = {name for claim in space.claims() for _, _, name in allocated(claim)}
-        if held & wanted:
-            raise Failed(f"held: {sorted(held & wanted)}")
-        return True
-
-    space.cluster.wait_for(f"nothing holds {sorted(wanted)}", free)
+def wait_evicted(space: Space, used: Using, within: float = 60.0) -> None:
+    """Wait until a Pod is told to end. It ends later, and holds its device until then: see `Space.wait_free`."""
+    space.cluster.wait_for(f"Pod {used.pod['metadata']['name']} is evicted", lambda: is_evicted(space, used), within)
 
 
 def stays(space: Space, used: Using) -> bool:

@@ -5,14 +5,17 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import quote
 
 import yaml
 
 from hack.tour.clients import Failed, Object
-from tests.cluster.objects import API_VERSION, Space, claim
+from tests.cluster.objects import API_VERSION, GPU, NIC, Space, claim
 from tests.cluster.onnode import OnNode
 from tests.cluster.real import RealCluster
+from tests.cluster.watching import FAULTS as FAULTS_PATH
 from tests.cluster.watching import Pool, Watching
 
 TEST = "drasim.example.com/test"
@@ -50,9 +53,12 @@ class Faults:
         self.cluster.clients.apply(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}), "default")
 
     def repair(self, *names: str) -> None:
-        """Delete some, all if none is named."""
-        which = [self.named(name) for name in names] or ["--selector", f"{TEST}={self.purpose}"]
-        self.cluster.clients.run("delete", FAULTS, *which, "--ignore-not-found")
+        """Delete some, all if none is named: all in one request."""
+        if names:
+            self.cluster.clients.run("delete", FAULTS, *[self.named(name) for name in names], "--ignore-not-found")
+        else:
+            selector = quote(f"{TEST}={self.purpose}")
+            self.cluster.clients.run("delete", "--raw", f"{FAULTS_PATH}?labelSelector={selector}")
 
     def status(self, name: str) -> Object:
         """Return what is said of one; empty as long as nothing is."""
@@ -73,12 +79,13 @@ class Faults:
 
 @contextmanager
 def faults(cluster: RealCluster, purpose: str) -> Iterator[Faults]:
-    """DeviceFaults of a test; none of them is left."""
+    """DeviceFaults of a test; none of them is left, nor what followed from them for the slices."""
     given = Faults(cluster, purpose)
     try:
         yield given
     finally:
         given.repair()
+        wait_untainted(cluster)
 
 
 class FaultFile:
@@ -172,6 +179,18 @@ def wait_taints(
     return cluster.wait_for(f"the taints of {place[2]} are {wanted}", there, within)
 
 
+def wait_untainted(cluster: RealCluster) -> None:
+    """Wait until the chart's drivers publish no taint, so that no slice will change by itself."""
+
+    def there() -> bool:
+        found = [published([entry]) for driver in (GPU, NIC) for entry in cluster.slices(driver)]
+        if tainted := [name for devices in found for name, each in devices.items() if each.brief]:
+            raise Failed(f"tainted: {tainted}")
+        return bool(found)
+
+    cluster.wait_for("no device has a taint", there)
+
+
 def writes(seen: Watching, pool: Pool) -> list[str]:
     """Return what happened to the slices of a pool, and check that nothing but a slice's content changed."""
     generations = {entry["spec"]["pool"]["generation"] for _, slices in seen.states(pool) for entry in slices}
@@ -201,19 +220,23 @@ def wait_pod_health(space: Space, name: str, health: str, message: str = "") -> 
     return space.cluster.wait_for(f"the Pod's device is {health} ({message})", there)
 
 
-def node_events(cluster: RealCluster, node: str, reason: str) -> list[str]:
-    """Return what events of that reason say of a Node, as `kubectl describe node` finds them."""
+def now() -> str:
+    """Return the time as our Events have it: those of earlier tests are about the same Nodes and devices."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def node_events(cluster: RealCluster, node: str, since: str, reason: str) -> list[str]:
+    """Return what events of that reason say of a Node since then, as `kubectl describe node` finds them."""
     fields = f"involvedObject.kind=Node,involvedObject.uid={node},reason={reason}"
-    return [
-        event["message"] for event in cluster.clients.items("events", "--all-namespaces", "--field-selector", fields)
-    ]
+    found = cluster.clients.items("events", "--all-namespaces", "--field-selector", fields)
+    return [event["message"] for event in found if (event["eventTime"] or "") >= since]
 
 
-def wait_node_event(cluster: RealCluster, node: str, reason: str, *words: str) -> str:
-    """Return an event of that reason on a Node that has all these words."""
+def wait_node_event(cluster: RealCluster, node: str, since: str, reason: str, *words: str) -> str:
+    """Return an event of that reason on a Node, not older than `since`, that has all these words."""
 
     def there() -> str | None:
-        found = node_events(cluster, node, reason)
+        found = node_events(cluster, node, since, reason)
         match = next((message for message in found if all(word in message for word in words)), None)
         if match is None:
             raise Failed(f"events {found}")

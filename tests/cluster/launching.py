@@ -15,6 +15,7 @@ from hack.cluster.folders import CHECKOUT
 NAME = "launcher"
 """A name of its own, so that these tests can run beside the cluster of others."""
 LIMIT = 200  # seconds for a command that starts a cluster
+PATIENCE = 120  # seconds for what takes a few on an idle machine
 BUILD_LIMIT = 2400  # seconds for the first build, beside other work on two cores
 
 
@@ -54,7 +55,7 @@ def client(name: str, *words: str, given: str | None = None) -> str:
         input=given,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE + 30,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -102,7 +103,7 @@ class Pod:
         kubectl("apply", "-f", "-", given=json.dumps(pod))
 
     def wait(self, phase: str) -> None:
-        kubectl("wait", f"pod/{self.name}", f"--for=jsonpath={{.status.phase}}={phase}", "--timeout=40s")
+        kubectl("wait", f"pod/{self.name}", f"--for=jsonpath={{.status.phase}}={phase}", f"--timeout={PATIENCE}s")
 
     def output(self) -> str:
         """Run the pod to its end and return what it printed."""
@@ -118,7 +119,7 @@ def seconds_to(what: str, said: str) -> float:
     return float(found[1])
 
 
-def wait_until(true: Callable[[], object], seconds: float = 30) -> None:
+def wait_until(true: Callable[[], object], seconds: float = PATIENCE) -> None:
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, "did not come true in time"

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hack.tour import pods
-from hack.tour.clients import Object
+from hack.tour.clients import Failed, Object
 from hack.tour.devices import Seen, allocated
 from tests.cluster.real import BUSYBOX, RealCluster
 
@@ -81,10 +81,6 @@ class Space:
         """Return a claim as it is now."""
         return self.cluster.clients.get("resourceclaim", name, "--namespace", self.name)
 
-    def claims(self) -> list[Object]:
-        """Return all claims as they are now."""
-        return self.cluster.clients.items("resourceclaims", "--namespace", self.name)
-
     def pod(self, name: str) -> Object:
         """Return a Pod as it is now."""
         return self.cluster.clients.get("pod", name, "--namespace", self.name)
@@ -108,15 +104,34 @@ class Space:
         return [event["message"] for event in self.cluster.clients.items("events", *where)]
 
     def delete_pods(self, *names: str) -> None:
-        """Delete Pods, all if none is named, and wait until they are gone, which is after Unprepare."""
+        """Delete Pods, all if none is named; wait until they are gone, which is after Unprepare, and hold nothing."""
         which = names or ("--all",)
-        self.cluster.clients.run("delete", "pod", *which, "--namespace", self.name, "--wait", "--timeout", "120s")
+        where = ["--namespace", self.name, "--ignore-not-found", "--wait", "--timeout", "120s"]
+        self.cluster.clients.run("delete", "pod", *which, *where)
+        self.wait_free()
+
+    def wait_free(self) -> None:
+        """Wait until Pods that end, or are gone, hold no claim: Kubernetes takes its devices back a moment later."""
+        self.cluster.wait_for("the devices of Pods that are gone are free", self._is_free, within=120)
+
+    def _is_free(self) -> bool:
+        found = self.cluster.clients.items("pods,resourceclaims", "--namespace", self.name)
+        stay = {entry["metadata"]["uid"] for entry in found if "deletionTimestamp" not in entry["metadata"]}
+        held = {entry["metadata"]["name"]: {user["uid"] for user in _users(entry)} - stay for entry in found}
+        if left := [name for name, users in held.items() if users]:
+            raise Failed(f"held: {sorted(left)}")
+        return True
 
     def events(self, name: str, reason: str | None = None) -> list[str]:
         """Return the messages of all events about an object of that name, of one reason if named."""
         where = ["--namespace", self.name, "--field-selector", f"involvedObject.name={name}"]
         found = self.cluster.clients.items("events", *where)
         return [event["message"] for event in found if reason in {None, event["reason"]}]
+
+
+def _users(claim: Object) -> list[Object]:
+    users: list[Object] = claim.get("status", {}).get("reservedFor") or []
+    return users
 
 
 def identity(running: Object) -> tuple[str, int]:

@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -76,9 +76,11 @@ class Outside:
         return [sys.executable, "-m", "drasim", "node", *sets]
 
     def start(self) -> None:
-        """Start the process and wait until its slices are there."""
+        """Start the process and wait until it serves: slices may be there of one before it."""
+        before = len(self.entries("ready"))
         self.launch()
         self.cluster.wait_for(f"slices of {self.purpose}", self.published)
+        self.cluster.wait_for(f"both drivers of {self.purpose} are ready", lambda: self._is_ready(before + 2))
 
     def boot(self, boot_id: str) -> None:
         """Give the node another boot id, as far as this driver knows."""
@@ -92,10 +94,18 @@ class Outside:
         with self.log.open("a") as log:
             self._process = spawn(words, log)
 
-    def published(self) -> list[Object]:
-        """Return the slices of both drivers once each has some. Raises Failed when the process has ended."""
+    def _is_ready(self, told: int) -> bool:
+        self.check()
+        return len(self.entries("ready")) >= told
+
+    def check(self) -> None:
+        """Raise Failed when the process has ended."""
         if self._process is None or self._process.poll() is not None:
             raise Failed(f"the driver has ended:\n{self.log.read_text()}")
+
+    def published(self) -> list[Object]:
+        """Return the slices of both drivers once each has some. Raises Failed when the process has ended."""
+        self.check()
         found = [self.slices(driver) for driver in (self.gpu.driver, self.nic.driver)]
         return [entry for slices in found for entry in slices] if all(found) else []
 
@@ -107,9 +117,19 @@ class Outside:
         """End the process and wait for that."""
         if self._process is None:
             return
-        self.gpu.run("sh", "-c", f"kill -{signal} $(cat {self.state}/pid)")
-        self._process.wait(GRACE)
-        self._process = None
+        try:
+            self._signal(signal)
+            self._process.wait(GRACE)
+        except subprocess.TimeoutExpired:
+            self._signal("KILL")
+            self._process.wait(GRACE)
+            raise
+        finally:
+            self._process = None
+
+    def _signal(self, signal: str) -> None:
+        """Send a signal to the process, which may have ended by itself."""
+        self.gpu.run("sh", "-c", f"kill -{signal} $(cat {self.state}/pid) 2>/dev/null || true")
 
     def machine(self) -> Object:
         """Return what was changed in its simulated machine."""
@@ -117,8 +137,12 @@ class Outside:
 
     def entries(self, event: str) -> list[Object]:
         """Return the lines of the log that say this."""
-        lines = [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
-        return [line for line in lines if line.get("event") == event]
+        return [line for line in self.lines() if line.get("event") == event]
+
+    def lines(self) -> list[Object]:
+        """Return the lines of the log; the last one may be half written, and does not count then."""
+        whole, _, _ = (self.log.read_text() if self.log.exists() else "").rpartition("\n")
+        return [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
 
     def clear(self) -> None:
         """Remove everything that it has on the node and in the API."""
@@ -146,20 +170,22 @@ def outside(
     driver = Outside(cluster, cluster.count, purpose, folder / f"{purpose}.log", settings or {})
     classes = [device_class(place.driver) for place in (driver.gpu, driver.nic)]
     listed = {"apiVersion": "v1", "kind": "List", "items": classes}
-    cluster.clients.apply(json.dumps(listed), "default")
-    try:
+    with ExitStack() as ending:
+        ending.callback(driver.clear)
+        ending.callback(driver.end)
+        if space:
+            ending.callback(space.delete_pods)
+        ending.callback(show, driver.log)
+        cluster.clients.apply(json.dumps(listed), "default")
         driver.boot("first-boot")
         driver.start()
         yield driver
-    finally:
-        if driver.log.exists():
-            print(f"log of {purpose}:\n{driver.log.read_text()}")  # shown by pytest when the test fails
-        with suppress(Failed):
-            if space:
-                space.delete_pods()
-        with suppress(subprocess.TimeoutExpired):
-            driver.end()
-        driver.clear()
+
+
+def show(log: Path) -> None:
+    """Print a log, for pytest to show when the test fails."""
+    if log.exists():
+        print(f"{log.name}:\n{log.read_text()}")
 
 
 def spawn(words: list[str], log: IO[str]) -> subprocess.Popen[str]:

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,12 +19,13 @@ from hack.cluster.folders import CHECKOUT, State, state_root
 from hack.cluster.progress import Progress
 from hack.image.build import Image, build
 from hack.tour import chart, pods
-from hack.tour.clients import Clients, Object, wait_for
+from hack.tour.clients import Clients, Failed, Object, wait_for
 from hack.tour.settings import Settings
 from tests.cluster.door import door
 
 NAME = os.environ.get("DRASIM_TEST_CLUSTER", "test")
 NODES = 2
+VALUES = "tests/cluster/values.yaml"
 UNABLE = 3  # the launcher's exit code where the machine cannot run a cluster
 BUSYBOX = "localhost/busybox:test"
 T = TypeVar("T")
@@ -77,13 +78,16 @@ class RealCluster:
         name = f"{stem}-{os.getpid()}-{time.monotonic_ns() % 100000}"
         meta = {"name": name, "labels": dict(labels or {})}
         self.clients.apply(json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": meta}), name)
+        # A Deployment goes with what it made; otherwise that would make another Pod in the place of each.
+        everything = ["deployments,pods", "--all", "--cascade=foreground", "--wait", "--timeout", "120s"]
         try:
-            # A Pod made before the account that every Pod is given would be refused.
-            self.wait_for("a service account", lambda: self.clients.find("sa", "default", "--namespace", name))
+            pods.wait_account(self.clients, name)
             yield name
         finally:
-            self.clients.run("delete", "pods", "--all", "--namespace", name, "--wait", "--timeout", "120s")
-            self.clients.run("delete", "namespace", name, "--wait=false")
+            try:
+                self.clients.run("delete", *everything, "--namespace", name)
+            finally:
+                self.clients.run("delete", "namespace", name, "--wait=false")
 
     def example(self, name: str) -> str:
         """Return an example with an image that the nodes have."""
@@ -95,8 +99,22 @@ class RealCluster:
         return pods.running(self.clients, example, namespace)
 
     def driver_pod(self, node: str) -> Object:
-        """Return the driver's Pod on a node."""
-        return next(pod for pod in chart.pods(self.settings) if pod["spec"]["nodeName"] == node)
+        """Return the driver's Pod on a node, once there is one and no other."""
+
+        def only() -> tuple[Object]:
+            found = [pod for pod in chart.pods(self.settings) if pod["spec"].get("nodeName") == node]
+            if len(found) != 1:
+                raise Failed(f"{len(found)} Pods")
+            return (found[0],)
+
+        return self.wait_for(f"one Pod of the driver on {node}", only)[0]
+
+    def well(self) -> None:
+        """Wait until nodes, driver and controller are as they should be, after something that all of them notice."""
+        self.clients.run("wait", "nodes", "--all", "--for=condition=Ready", "--timeout=120s")
+        for workload in (f"daemonset/{chart.DRIVER}", f"deployment/{chart.CONTROLLER}"):
+            where = ["--namespace", self.settings.namespace, "--timeout=120s"]
+            self.clients.run("rollout", "status", workload, *where)
 
     def slices(self, driver: str | None = None, node: str | None = None) -> list[Object]:
         """Return the ResourceSlices as they are now, of one driver or node if named."""
@@ -165,7 +183,15 @@ def settings_of(name: str, image: Image) -> Settings:
     """Return how to reach a cluster."""
     environment = {**os.environ, "DRASIM_CLUSTER": name}
     clients = Clients((str(CHECKOUT / "hack/kubectl"),), (str(CHECKOUT / "hack/helm"),), environment)
-    return Settings(clients, image.reference, image.key, BUSYBOX, pods="test-tour")
+    return Settings(clients, image.reference, image.key, BUSYBOX, (VALUES,), pods="test-tour")
+
+
+def quick(settings: Settings, name: str, kubeconfig: Path) -> Settings:
+    """Return settings with kubectl itself, through the door: hack/kubectl starts a Python for each of thousands."""
+    kubectl = launcher("run", "--name", name, "--", "sh", "-c", "command -v kubectl").strip()
+    more = {"KUBECONFIG": str(kubeconfig), "KUBECACHEDIR": str(kubeconfig.with_name("kube"))}
+    environment = {**settings.clients.environment, **more}
+    return replace(settings, clients=replace(settings.clients, kubectl=(kubectl,), environment=environment))
 
 
 @contextmanager
@@ -177,7 +203,7 @@ def own_cluster(purpose: str, folder: Path, *options: str) -> Iterator[RealClust
     try:
         up(name, 1, *options)
         with door(name, State.of(name).kubeconfig, outside):
-            yield RealCluster(settings_of(name, image), outside, image, name, count=1)
+            yield RealCluster(quick(settings_of(name, image), name, outside), outside, image, name, count=1)
     finally:
         launcher("down", "--name", name)
 
@@ -191,4 +217,4 @@ def real_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealClust
     outside = tmp_path_factory.mktemp("kubeconfig") / "kubeconfig"
     with ExitStack() as stack:
         stack.enter_context(door(NAME, State.of(NAME).kubeconfig, outside))
-        yield RealCluster(settings, outside, image)
+        yield RealCluster(quick(settings, NAME, outside), outside, image)

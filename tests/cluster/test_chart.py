@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -20,6 +21,36 @@ def namespace(real_cluster: RealCluster) -> Iterator[str]:
         yield name
 
 
+@pytest.fixture(scope="module", autouse=True)
+def in_force(real_cluster: RealCluster) -> None:
+    """Wait for the admission policies: a server follows them a moment after they were stored."""
+    fault = {"apiVersion": API_VERSION, "kind": "DeviceFault", "metadata": {"name": "in-force"}}
+    spec = {"node": "node1", "device": "gpu-99", "kind": "lost", "after": "24h"}
+    parameters = objects(config(GPU, powerLimit=300))["ResourceClaim"]
+    account = f"system:serviceaccount:{real_cluster.settings.namespace}:drasim"
+    real_cluster.clients.apply(json.dumps({**fault, "spec": spec}), "default")
+    told = ["apply", "--server-side", "--force-conflicts", "--subresource=status"]
+    tries = {
+        "parameters": (["create", "--namespace", "default"], parameters),
+        "slices": (["create", "--as", account], slice_of("node1", GPU, "in-force")),
+        "faults": ([*told, "--as", account], {**fault, "status": {"reason": "said by the test"}}),
+    }
+    for name, (words, manifest) in tries.items():
+        real_cluster.wait_for(f"the policy for {name} is in force", partial(refused, real_cluster, words, manifest))
+    real_cluster.clients.run("delete", "devicefault", "in-force")
+
+
+def refused(cluster: RealCluster, words: list[str], manifest: Object) -> bool:
+    """Tell whether an admission policy is against an object, which is not kept."""
+    try:
+        cluster.clients.run(*words, "--dry-run=server", "--filename", "-", given=json.dumps(manifest))
+    except Failed as failed:
+        if "ValidatingAdmissionPolicy" not in str(failed):
+            raise
+        return True
+    return False
+
+
 def slice_of(node: str | None, driver: str, name: str) -> Object:
     """Return a ResourceSlice without devices."""
     where = {"nodeName": node} if node else {"allNodes": True}
@@ -29,8 +60,8 @@ def slice_of(node: str | None, driver: str, name: str) -> Object:
 
 
 def create_as(cluster: RealCluster, token: str, manifest: Object) -> str:
-    """Create an object with a token instead of the administrator's certificate."""
-    return run_as(cluster, token, "create", "--filename", "-", given=json.dumps(manifest))
+    """Try to create an object with a token instead of the administrator's certificate; it is not kept."""
+    return run_as(cluster, token, "create", "--dry-run=server", "--filename", "-", given=json.dumps(manifest))
 
 
 def run_as(cluster: RealCluster, token: str, *words: str, given: str | None = None) -> str:
@@ -60,7 +91,6 @@ def test_a_driver_writes_slices_of_its_own_node_only(real_cluster: RealCluster) 
     with pytest.raises(Failed, match='driver "foreign\\.example\\.com" is not one'):
         create_as(real_cluster, token, slice_of(mine, "foreign.example.com", "policy-foreign"))
     assert "created" in create_as(real_cluster, token, slice_of(mine, NIC, "policy-own"))
-    real_cluster.clients.run("delete", "resourceslice", "policy-own", "--ignore-not-found")
 
 
 def test_a_token_without_a_node_writes_no_slice(real_cluster: RealCluster) -> None:
@@ -106,10 +136,11 @@ def objects(entry: Object) -> dict[str, Object]:
     }
 
 
-def create(cluster: RealCluster, namespace: str, manifest: Object) -> str:
-    """Ask the server to create an object, without keeping it."""
+def create(cluster: RealCluster, namespace: str, *manifests: Object) -> str:
+    """Ask the server to create objects, without keeping them."""
     words = ["create", "--namespace", namespace, "--dry-run=server", "--filename", "-"]
-    return cluster.clients.run(*words, given=json.dumps(manifest))
+    listed = {"apiVersion": "v1", "kind": "List", "items": manifests}
+    return cluster.clients.run(*words, given=json.dumps(listed))
 
 
 BAD = [
@@ -131,10 +162,13 @@ def test_bad_parameters_are_refused_at_admission(
     real_cluster: RealCluster, namespace: str, entry: Object, message: str
 ) -> None:
     """An unknown key, a wrong type or an impossible value is refused in claims, templates and classes, by name."""
-    for manifest in objects(entry).values():
-        with pytest.raises(Failed) as refused:
-            create(real_cluster, namespace, manifest)
-        assert f"parameters for {entry['opaque']['driver']}: {message}" in str(refused.value)
+    with pytest.raises(Failed) as refused:
+        create(real_cluster, namespace, *objects(entry).values())
+    said = str(refused.value).split("Error from server")[1:]
+    assert len(said) == len(objects(entry))
+    for words, plural in zip(said, ("resourceclaims", "resourceclaimtemplates", "deviceclasses"), strict=True):
+        assert f"parameters for {entry['opaque']['driver']}: {message}" in words
+        assert f"{plural}.resource.k8s.io" in words
 
 
 def test_good_and_foreign_parameters_pass(real_cluster: RealCluster, namespace: str) -> None:
@@ -145,55 +179,70 @@ def test_good_and_foreign_parameters_pass(real_cluster: RealCluster, namespace: 
         config(NIC, mtu=9216, interfaceName="a-0"),
         config(GPU),
     ]
-    for entry in [*good, foreign]:
-        for manifest in objects(entry).values():
-            assert "created" in create(real_cluster, namespace, manifest)
+    manifests = [manifest for entry in [*good, foreign] for manifest in objects(entry).values()]
+    assert create(real_cluster, namespace, *manifests).count("created") == len(manifests)
 
 
 def test_the_driver_has_no_more_rights_than_it_needs(real_cluster: RealCluster) -> None:
     """The service account may do what the driver does, and none of what would be comfortable."""
-    account = f"system:serviceaccount:{real_cluster.settings.namespace}:drasim"
     may = [
-        "create resourceslices",
-        "watch resourceslices",
-        "get resourceclaims",
+        "create resourceslices.resource.k8s.io",
+        "watch resourceslices.resource.k8s.io",
+        "get resourceclaims.resource.k8s.io",
         "get nodes",
         "create events.events.k8s.io",
         "watch devicefaults.dra.example.com",
         "list pods",
     ]
     may_not = [
-        "list resourceclaims",
-        "update resourceclaims",
+        "list resourceclaims.resource.k8s.io",
+        "update resourceclaims.resource.k8s.io",
         "list nodes",
         "get secrets",
         "get pods",
         "delete pods",
         "create devicefaults.dra.example.com",
-        "create devicetaintrules",
+        "create devicetaintrules.resource.k8s.io",
     ]
-    assert answers_for(real_cluster, account, may + may_not) == dict.fromkeys(may, "yes") | dict.fromkeys(may_not, "no")
+    check_rights(real_cluster, "drasim", may, may_not)
 
 
-def answers_for(cluster: RealCluster, account: str, questions: list[str]) -> dict[str, str]:
-    """Return whether an account may do things such as `get nodes`, in all namespaces."""
-    answers = {}
-    for what in questions:
-        verb, resource = what.split()
-        try:
-            question = ["auth", "can-i", verb, resource, "--as", account, "--all-namespaces"]
-            answers[what] = cluster.clients.run(*question).strip()
-        except Failed:
-            answers[what] = "no"
-    return answers
+def check_rights(cluster: RealCluster, account: str, may: list[str], may_not: list[str]) -> None:
+    """A service account may do the former in all namespaces, such as `get nodes`, and none of the latter."""
+    namespace = cluster.settings.namespace
+    groups = ["system:authenticated", "system:serviceaccounts", f"system:serviceaccounts:{namespace}"]
+    who = {"user": f"system:serviceaccount:{namespace}:{account}", "groups": groups}
+    meta = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
+    reviews = []
+    for what in may + may_not:
+        verb, _, resource = what.partition(" ")
+        plural, _, group = resource.partition(".")
+        asked = {"verb": verb, "resource": plural, "group": group}
+        reviews.append({**meta, "spec": {**who, "resourceAttributes": asked}})
+    listed = {"apiVersion": "v1", "kind": "List", "items": reviews}
+    words = ["create", "--filename", "-", "--output", "jsonpath={.status.allowed} "]
+    answers = cluster.clients.run(*words, given=json.dumps(listed)).split()
+    given = dict(zip(may + may_not, answers, strict=True))
+    assert given == dict.fromkeys(may, "true") | dict.fromkeys(may_not, "false")
 
 
 def test_the_controller_has_no_more_rights_than_it_needs(real_cluster: RealCluster) -> None:
     """It may keep rules and read what they follow from; it may not touch Pods, claims, slices or anything secret."""
-    account = f"system:serviceaccount:{real_cluster.settings.namespace}:drasim-controller"
-    may = ["create devicetaintrules", "watch resourceslices", "watch resourceclaims", "watch nodes", "list pods"]
-    may_not = ["delete pods", "update resourceclaims", "update resourceslices", "get secrets", "create devicefaults"]
-    assert answers_for(real_cluster, account, may + may_not) == dict.fromkeys(may, "yes") | dict.fromkeys(may_not, "no")
+    may = [
+        "create devicetaintrules.resource.k8s.io",
+        "watch resourceslices.resource.k8s.io",
+        "watch resourceclaims.resource.k8s.io",
+        "watch nodes",
+        "list pods",
+    ]
+    may_not = [
+        "delete pods",
+        "update resourceclaims.resource.k8s.io",
+        "update resourceslices.resource.k8s.io",
+        "get secrets",
+        "create devicefaults.dra.example.com",
+    ]
+    check_rights(real_cluster, "drasim-controller", may, may_not)
 
 
 def test_the_pod_is_as_harmless_as_the_chart_says(real_cluster: RealCluster) -> None:
@@ -206,4 +255,6 @@ def test_the_pod_is_as_harmless_as_the_chart_says(real_cluster: RealCluster) -> 
     assert shown == {"CapEff": 0, "CapPrm": 0, "CapBnd": 0, "NoNewPrivs": 1, "Seccomp": 2}
     with pytest.raises(Failed, match="Read-only file system"):
         real_cluster.clients.run("exec", *where, "--", "touch", "/opt/x")
-    assert chart.daemonset(real_cluster.settings)["status"]["numberReady"] == len(real_cluster.nodes)
+    count = len(real_cluster.nodes)
+    daemonset = chart.daemonset
+    real_cluster.wait_for("ready", lambda: daemonset(real_cluster.settings)["status"]["numberReady"] == count)

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from hack.tour.clients import Failed
+from tests.cluster.faulting import now, wait_event, wait_node_event
 from tests.cluster.objects import FAILED_PREPARE, GPU, LIMITED, NIC, TUNED, Space, claim, pod
 from tests.cluster.onnode import CDI, OnNode, left
 from tests.cluster.outside import outside
@@ -16,7 +17,7 @@ from tests.cluster.real import RealCluster
 
 NODE = 2
 FAILED_UNPREPARE = "FailedUnprepareDynamicResources"
-SLOW = 75.0  # seconds that a setting takes: the kubelet gives up after 45 and comes again 15 s later at the latest
+SLOW = 65.0  # seconds that a setting takes: the kubelet gives up after 45 and comes again 15 s later at the latest
 MISSPELT = {"kind": "GpuConfig", "powerLimit": 300}
 
 
@@ -101,7 +102,7 @@ def test_a_slow_prepare_is_joined_by_the_next_call(real_cluster: RealCluster, sp
 
 def test_a_failed_unprepare_is_told(real_cluster: RealCluster, space: Space) -> None:
     """The kubelet says nothing of it: the driver writes an Event on the claim and on the Node, and goes on trying."""
-    gpu = OnNode(real_cluster, NODE, GPU)
+    gpu, began = OnNode(real_cluster, NODE, GPU), now()
     space.create(claim("stuck", {GPU: 1}))
     space.started("pod", "stuck", NODE)
     stuck = space.claim("stuck")
@@ -109,19 +110,13 @@ def test_a_failed_unprepare_is_told(real_cluster: RealCluster, space: Space) -> 
     gpu.run("mkdir", obstacle)
     try:
         real_cluster.clients.run("delete", "pod", "pod", "--namespace", space.name, "--wait=false")
-        (message,) = real_cluster.wait_for("an event", lambda: space.events("stuck", FAILED_UNPREPARE))
-        assert message.startswith(f"{GPU} on node{NODE}: CDI spec {obstacle} cannot be removed")
-        wanted = f"claim {space.name}/stuck cannot be unprepared: {message}"
-        real_cluster.wait_for("an event on the Node", lambda: wanted in node_events(real_cluster))
+        wanted = f"{GPU} on node{NODE}: CDI spec {obstacle} cannot be removed"
+        message = wait_event(space, "stuck", FAILED_UNPREPARE, wanted)
+        assert message.startswith(wanted)
+        told = f"claim {space.name}/stuck cannot be unprepared: {message}"
+        assert wait_node_event(real_cluster, f"node{NODE}", began, FAILED_UNPREPARE, told) == told
+        assert space.events("stuck", FAILED_UNPREPARE) == [message], "told once"
     finally:
         gpu.run("rmdir", obstacle)
-    real_cluster.clients.run("wait", "pod/pod", "--for=delete", "--namespace", space.name, "--timeout=60s")
+    space.delete_pods("pod")
     assert left([gpu], stuck) == []
-
-
-def node_events(cluster: RealCluster) -> list[str]:
-    """Return what events say of the Node, as `kubectl describe node` finds them."""
-    fields = f"involvedObject.kind=Node,involvedObject.uid=node{NODE},reason={FAILED_UNPREPARE}"
-    return [
-        event["message"] for event in cluster.clients.items("events", "--all-namespaces", "--field-selector", fields)
-    ]

@@ -3,6 +3,7 @@
 It has a name of its own, so that it can run beside the cluster of other tests.
 """
 
+import asyncio
 import contextlib
 import json
 import os
@@ -15,15 +16,19 @@ from pathlib import Path
 
 import pytest
 
+from dra_plugin.kube import KubeCluster, from_kubeconfig
+from dra_plugin.resources import DEVICE_TAINT_RULES
 from hack.cluster import cgroups
 from hack.cluster.folders import CHECKOUT, State
 from hack.cluster.images import Image, archive
 from hack.cluster.node import SYSCTLS
 from hack.cluster.ownership import own
+from tests.cluster.door import door
 from tests.cluster.launching import (
     BUILD_LIMIT,
     LIMIT,
     NAME,
+    PATIENCE,
     Pod,
     client,
     command,
@@ -35,6 +40,7 @@ from tests.cluster.launching import (
     wait_until,
 )
 from tests.cluster.machine import Machine, Spaces
+from tests.contract.rule_life import check_life
 
 STATE = State.of(NAME)
 
@@ -211,22 +217,46 @@ class TestRunning:
 # ------------------------------------------------------------------------------------------------- options
 
 
-@pytest.mark.usefixtures("alone")
-def test_two_nodes_with_every_gate() -> None:
-    """Two nodes become Ready in time, serve what is hidden by default, and their pods reach each other."""
+@pytest.fixture(scope="class")
+def everything() -> Iterator[str]:
+    """Start a cluster of two nodes with all that can be switched on; return what the launcher said."""
     with leaving_nothing():
-        text = launcher("up", "--nodes", "2", "--gates", "all")
-        assert all(seconds_to(f"node{index} Ready", text) for index in (1, 2))
+        yield launcher("up", "--nodes", "2", "--gates", "all")
+        launcher("down")
+
+
+class TestEveryGate:
+    """A running cluster of two nodes with every gate and API on, started once."""
+
+    def test_what_is_hidden_is_served(self, everything: str) -> None:
+        """Two nodes become Ready, and what is off by default is served."""
+        assert all(seconds_to(f"node{index} Ready", everything) for index in (1, 2))
         served = kubectl("api-versions").split()
         assert {"resource.k8s.io/v1alpha3", "resource.k8s.io/v1beta2", "scheduling.k8s.io/v1alpha3"} <= set(served)
+
+    @pytest.mark.usefixtures("everything")
+    def test_rules_live_in_each_version(self, tmp_path: Path) -> None:
+        """What our library writes as a DeviceTaintRule is the same in every version that it knows."""
+
+        async def check() -> None:
+            async with KubeCluster(from_kubeconfig(tmp_path / "kubeconfig")) as cluster:
+                for kind in DEVICE_TAINT_RULES:
+                    assert await cluster.served(kind), kind
+                    await check_life(cluster, kind, f"life-{kind.version}")
+
+        with door(NAME, STATE.kubeconfig, tmp_path / "kubeconfig"):
+            asyncio.run(check())
+
+    @pytest.mark.usefixtures("everything")
+    def test_nodes_reach_each_other(self) -> None:
+        """Each node is itself, a pod on one answers a pod on the other, and their components are apart."""
         assert [launcher("exec", "--node", str(index), "--", "hostname") for index in (1, 2)] == ["node1\n", "node2\n"]
         Pod("there", "sleep 300", "node2").run()
-        kubectl("wait", "pod/there", "--for=condition=Ready", "--timeout=40s")
+        kubectl("wait", "pod/there", "--for=condition=Ready", f"--timeout={PATIENCE}s")
         address = kubectl("get", "pod", "there", "-o", "jsonpath={.status.podIP}")
-        assert "0% packet loss" in Pod("here", f"ping -c 2 -W 2 {address}").output()
+        assert " 0% packet loss" in Pod("here", f"ping -c 2 -W 2 {address}").output()
         launcher("stop", "kubelet", "--node", "2")
         assert [component("kubelet", index)["state"] for index in (1, 2)] == ["ready", "stopped"]
-        launcher("down")
 
 
 @pytest.mark.usefixtures("alone")
@@ -267,7 +297,7 @@ def half_up(number: int) -> None:
     process = start_up()
     spaces = Spaces.of(status()["init"])
     process.send_signal(number)
-    assert process.wait(30) != 0
+    assert process.wait(PATIENCE) != 0
     wait_until(lambda: not STATE.root.exists())
     wait_until(lambda: spaces.processes() == [])  # who had joined it sees its end a moment later
 

@@ -11,7 +11,7 @@ from tests.cluster.objects import FAILED_PREPARE, GPU, LIMITED, NIC, TUNED, Spac
 from tests.cluster.onnode import CDI, OnNode, cdi_ids, left
 from tests.cluster.outside import Outside, outside
 from tests.cluster.real import RealCluster
-from tests.cluster.watching import complete, watching
+from tests.cluster.watching import pool_of, watching
 
 NODE = 2
 
@@ -28,12 +28,16 @@ def drivers(cluster: RealCluster) -> tuple[OnNode, OnNode]:
     return OnNode(cluster, NODE, GPU), OnNode(cluster, NODE, NIC)
 
 
-def driver_container(cluster: RealCluster) -> Object:
-    """Return the status of the driver's container on that node. Raises Failed unless it is ready."""
-    status: Object = cluster.driver_pod(f"node{NODE}")["status"]["containerStatuses"][0]
-    if not status["ready"]:
-        raise Failed(f"the driver is not ready: {status['state']}")
-    return status
+def driver_container(cluster: RealCluster, restarts: int = 0) -> Object:
+    """Return the status of the driver's container on that node, once it is ready and was restarted so often."""
+
+    def ready() -> Object:
+        status: Object = cluster.driver_pod(f"node{NODE}")["status"]["containerStatuses"][0]
+        if not status["ready"] or int(status["restartCount"]) < restarts:
+            raise Failed(f"restarts: {status['restartCount']}, ready: {status['ready']}, {status['state']}")
+        return status
+
+    return cluster.wait_for("the driver's container is ready", ready, within=120)
 
 
 def prepared_by(cluster: RealCluster, uid: str) -> int:
@@ -56,11 +60,7 @@ def test_a_killed_driver_finds_its_claims_again(real_cluster: RealCluster, space
     real_cluster.on_node(
         NODE, "ctr", "-n", "k8s.io", "task", "kill", "--signal", "SIGKILL", old["containerID"].rpartition("/")[2]
     )
-
-    def again() -> bool:
-        return int(driver_container(real_cluster)["restartCount"]) > int(old["restartCount"])
-
-    real_cluster.wait_for("the driver's container is started again", again, within=120)
+    driver_container(real_cluster, int(old["restartCount"]) + 1)
     assert [place.prepare(kept) for place in places] == answers
     assert [name for answer in answers for name in cdi_ids(answer)] == [
         name for place in places for device in place.record(uid)["devices"] for name in device["cdiIds"]
@@ -80,20 +80,14 @@ def test_a_restarted_kubelet_disturbs_no_pod(real_cluster: RealCluster, space: S
     asked = prepared_by(real_cluster, uid)
     with watching(real_cluster) as seen:
         real_cluster.launcher("restart", "kubelet", "--node", str(NODE))
-        pools = {(place.driver, f"node{NODE}-{place.driver[:3]}") for place in places}
-
-        def wiped() -> bool:
-            return all(any(change.what == "DELETED" for change in seen.of(pool)) for pool in pools)
-
-        real_cluster.wait_for("the kubelet deletes the node's slices", wiped)
+        pools = [pool_of(NODE, place.driver) for place in places]
+        seen.wait_wiped(*pools)
         space.started("late", "late", NODE)
+        seen.wait_complete(*pools)
     assert space.events("late", FAILED_PREPARE) == []
-    for pool in pools:
-        *_, (_, slices) = seen.states(pool)
-        assert complete(slices)
     assert identity(space.pod("one")) == before
     space.started("two", "shared", NODE)
-    assert prepared_by(real_cluster, uid) >= asked + 2, "the kubelet asks both drivers again"
+    real_cluster.wait_for("the kubelet asks both drivers again", lambda: prepared_by(real_cluster, uid) >= asked + 2)
     assert space.printed("two").variables == space.printed("one").variables
     assert (identity(space.pod("one")), left(places, shared)) == (before, files)
     space.delete_pods("one", "two", "late")
@@ -121,8 +115,10 @@ def reboot(driver: Outside) -> None:
     for place in (driver.gpu, driver.nic):
         place.run("rm", "-f", *place.specs())
     driver.boot("second-boot")
-    driver.cluster.launcher("restart", "kubelet", "--node", str(NODE))
-    driver.start()
+    with watching(driver.cluster) as seen:
+        driver.cluster.launcher("restart", "kubelet", "--node", str(NODE))
+        seen.wait_wiped(*[pool_of(NODE, place.driver) for place in (driver.gpu, driver.nic)])
+        driver.start()
 
 
 def check_made_again(driver: Outside, kept: Object, first: Seen, space: Space) -> None:

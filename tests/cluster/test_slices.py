@@ -11,12 +11,12 @@ import yaml
 
 from drasim.profiles import path_of
 from hack.tour import chart
-from hack.tour.clients import Object
+from hack.tour.clients import Failed, Object
 from tests.cluster.objects import GPU, NIC, Space, claim, device_names, devices, pod
 from tests.cluster.onnode import OnNode, left
 from tests.cluster.outside import outside
 from tests.cluster.real import RealCluster
-from tests.cluster.watching import Pool, Watching, complete, watching
+from tests.cluster.watching import Pool, Watching, complete, pool_of, watching
 
 WITHIN = 2.0  # seconds in which deleted slices are back, on a machine with nothing else to do
 WRITES = 4  # of one pool in one rolling update, generously
@@ -32,18 +32,15 @@ def space(real_cluster: RealCluster) -> Iterator[Space]:
 
 def pools(*nodes: int) -> list[Pool]:
     """Return the pools of the chart's drivers on some nodes."""
-    return [(driver, f"node{node}-{kind}") for node in nodes for driver, kind in ((GPU, "gpu"), (NIC, "nic"))]
+    return [pool_of(node, driver) for node in nodes for driver in (GPU, NIC)]
 
 
 def test_slices_that_somebody_deletes_come_back(real_cluster: RealCluster) -> None:
     """All slices of a node are deleted by hand; two seconds later both pools can be allocated from again."""
     with watching(real_cluster) as seen:
         real_cluster.clients.run("delete", "resourceslices", "--field-selector", "spec.nodeName=node2")
-
-        def back() -> bool:
-            return all(seen.of(pool) and complete(list(seen.states(pool))[-1][1]) for pool in pools(2))
-
-        real_cluster.wait_for("the slices are back", back)
+        seen.wait_wiped(*pools(2))
+        seen.wait_complete(*pools(2))
     for pool in pools(2):
         changes = seen.of(pool)
         gone = max(change.at for change in changes if change.what == "DELETED")
@@ -91,7 +88,7 @@ def test_a_rolling_update_leaves_no_gap(real_cluster: RealCluster, space: Space,
     try:
         with watching(real_cluster) as seen, upgrading(real_cluster, other_machine) as update:
             started = keep_starting(space, update)
-        assert models(real_cluster) == {"SIM-NEXT-GPU", "SIM-NEXT-NIC"}
+        wait_models(real_cluster, {"SIM-NEXT-GPU", "SIM-NEXT-NIC"})
     finally:
         with watching(real_cluster) as seen_back, upgrading(real_cluster, {}):
             pass
@@ -118,10 +115,17 @@ def keep_starting(space: Space, update: threading.Thread) -> int:
     return number
 
 
-def models(cluster: RealCluster) -> set[str]:
-    """Return the models of all devices of the chart's drivers."""
-    found = [entry for driver in (GPU, NIC) for entry in cluster.slices(driver)]
-    return {device["attributes"]["model"]["string"] for entry in found for device in entry["spec"]["devices"]}
+def wait_models(cluster: RealCluster, wanted: set[str]) -> None:
+    """Wait until all devices of the chart's drivers are of these models."""
+
+    def there() -> bool:
+        found = [entry for driver in (GPU, NIC) for entry in cluster.slices(driver)]
+        models = {device["attributes"]["model"]["string"] for entry in found for device in entry["spec"]["devices"]}
+        if models != wanted:
+            raise Failed(f"models {models}")
+        return True
+
+    cluster.wait_for(f"models {wanted}", there)
 
 
 def check_no_gap(seen: Watching) -> None:
@@ -140,12 +144,11 @@ def check_sockets(cluster: RealCluster, place: OnNode) -> None:
     """Nothing but the newest instance has sockets or an instance file on the node."""
     uid = cluster.driver_pod(f"node{place.node}")["metadata"]["uid"]
 
-    def only_ours() -> bool:
-        return [len(found) for found in place.sockets()] == [1, 1]
+    def found() -> tuple[list[str], list[str], list[str]]:
+        return *place.sockets(), place.listed(f"{place.folder}/instances/*")
 
-    cluster.wait_for("the old instance's sockets are gone", only_ours)
-    (dra,), (registration,) = place.sockets()
-    (instance,) = place.listed(f"{place.folder}/instances/*")
+    cluster.wait_for("what the old instance had is gone", lambda: [len(paths) for paths in found()] == [1, 1, 1])
+    (dra,), (registration,), (instance,) = found()
     assert uid in dra
     assert uid in instance
     assert registration.endswith("-reg.sock")
@@ -177,4 +180,4 @@ def test_300_gpus_are_split_into_slices(real_cluster: RealCluster, space: Space,
 def test_the_release_is_what_it_was(real_cluster: RealCluster) -> None:
     """The tests above leave the chart's own machine behind."""
     assert chart.config(real_cluster.settings)["simulation"] == {"profile": "dgx"}
-    assert models(real_cluster) == {"SIM-H100-80G", "SIM-CX7-400G"}
+    wait_models(real_cluster, {"SIM-H100-80G", "SIM-CX7-400G"})
