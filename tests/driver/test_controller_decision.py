@@ -198,7 +198,21 @@ def test_a_device_that_is_well_again_evicts_nobody() -> None:
     assert effect(cluster) == "NoSchedule"
     heal(cluster, taint("lost"))
     wait(cluster, 1)
-    assert effect(cluster) == "NoExecute"
+    rule = cluster.rule()
+    assert rule is not None
+    assert (effect(cluster), rule.spec.taint.time_added) == ("NoExecute", stamp(T0 + 4)), "tolerations begin anew"
+
+
+def test_a_rule_of_an_older_version_evicts_nobody_either() -> None:
+    """There a device that recovers had a rule that evicts; the clock goes on."""
+    cluster = evicted(taint("lost"))
+    heal(cluster)
+    wait(cluster, 0)
+    ((name, rule),) = cluster.rules.items()
+    spec = replace(rule.spec, taint=replace(rule.spec.taint, effect="NoExecute"))
+    cluster.rules[name] = replace(rule, spec=spec)
+    wait(cluster, 29)
+    assert (effect(cluster), clocks(cluster)) == ("NoSchedule", {RECOVERING_SINCE: stamp(T0)})
 
 
 def test_another_leader_goes_on_counting() -> None:
@@ -266,6 +280,20 @@ def test_a_lesser_problem_that_is_not_due_keeps_the_rule() -> None:
     rule = cluster.rule()
     assert rule is not None
     assert rule.spec.taint.key == f"{GPU}/xid"
+
+
+def test_a_problem_that_is_not_due_evicts_nobody() -> None:
+    """Nor does the rule for the one before it, which is over: it waits, even where recovery takes no time."""
+    cluster = evicted(taint("ecc-uncorrectable"))
+    heal(cluster, taint("xid/79"))
+    verdict = wait(cluster, 0)
+    assert verdict is not None
+    assert (verdict.state, verdict.until, effect(cluster)) == ("recovering", T0 + 10, "NoSchedule")
+    assert cluster.decide().changes == ()
+    wait(cluster, 10)
+    rule = cluster.rule()
+    assert rule is not None
+    assert (rule.spec.taint.key, effect(cluster), clocks(cluster)) == (f"{GPU}/xid", "NoExecute", {})
 
 
 def test_slices_that_vanish_are_no_recovery() -> None:
@@ -360,6 +388,7 @@ def test_a_pool_in_parts_interrupts_the_recovery() -> None:
     cluster.publish(part("node-a", {"gpu-1": []}, generation=2, count=2))
     wait(cluster, 1)
     assert (clocks(cluster), cluster.decide().changes) == ({}, ())
+    assert [verdict.state for verdict in cluster.decide().verdicts] == ["recovering"], "what its rule does"
     cluster.publish(part("node-a", {"gpu-0": []}, generation=3))
     wait(cluster, 100)
     wait(cluster, 29)

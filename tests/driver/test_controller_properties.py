@@ -240,6 +240,7 @@ def test_only_what_is_seen_changes_whether_a_rule_evicts(told: Policy, happening
             evicts = ruled.rule.spec.taint.effect == "NoExecute"
             kinds = {problem.kind for problem in world.standing(where)}
             assert evicts or ruled.kind not in kinds
+            assert not evicts or ruled.kind in kinds or world.publishes(where) is not True
             if where in before and evicts != (before[where].rule.spec.taint.effect == "NoExecute"):
                 assert kinds if evicts else world.publishes(where) is True
 

@@ -189,7 +189,7 @@ class _Court:
 
     def _unknown(self, rule: Ruled) -> Verdict:
         """Judge a device that nobody can tell of: it has not been well all the time, and it is not missing either."""
-        verdict = _kept(rule, "evicting", "a part of its pool is missing: nobody knows how the device is")
+        verdict = _kept(rule, _as_before(rule), "a part of its pool is missing: nobody knows how the device is")
         if rule.recovering is None:
             return verdict
         return replace(verdict, change=Change("update", unclocked(rule)))
@@ -198,7 +198,7 @@ class _Court:
         """Lift a rule for a problem that the policy does not have any more, unless another one will be due."""
         if not standing:
             return _lifted(rule, "the policy does not evict for it any more")
-        return _kept(rule, "evicting", "another problem stands", self._soonest(standing))
+        return _kept(rule, _as_before(rule), "another problem stands", self._soonest(standing))
 
     def _missing(self, rule: Ruled) -> Verdict:
         """Judge a device that is not published: its driver may be away for a moment, or it may be gone."""
@@ -217,20 +217,14 @@ class _Court:
         """Judge a device that is published and well, as far as its rule is concerned."""
         since, wait = believed(rule.recovering, self._now), float(self._policy.evict[rank].recover_after)
         start = self._now if since is None else since
-        if self._now >= start + wait:
-            return self._recovered(rule, standing)
-        return _saying(
-            _kept(rule, "recovering", f"well for less than {wait:g} s", start + wait), rule, recovering(rule, start)
-        )
-
-    def _recovered(self, rule: Ruled, standing: tuple[Standing, ...]) -> Verdict:
-        """Lift a rule, or have it say a lesser problem that stands."""
+        if self._now < start + wait:
+            return _well(rule, start, f"well for less than {wait:g} s", start + wait)
         if not standing:
             return _lifted(rule, "the device is well again")
         due = self._due(standing)
         if due is not None:
             return _evicting(rule, due, due)
-        return _kept(rule, "recovering", "another problem stands", self._soonest(standing))
+        return _well(rule, start, "another problem stands", self._soonest(standing))
 
     def _unruled(self, place: Place, problem: Standing, state: DeviceState, reason: str = "") -> Verdict:
         return Verdict(
@@ -278,6 +272,16 @@ def _evicting(rule: Ruled, stands: Standing, problem: Standing | None) -> Verdic
     if problem is not None:
         verdict = replace(verdict, kind=problem.kind, code=problem.code)
     return _saying(verdict, rule, saying(rule, problem))
+
+
+def _well(rule: Ruled, since: float, reason: str, until: float) -> Verdict:
+    """Keep the rule for a device that is well since then: it keeps claims away, and evicts nobody."""
+    return _saying(_kept(rule, "recovering", reason, until), rule, recovering(rule, since))
+
+
+def _as_before(rule: Ruled) -> DeviceState:
+    """Return the state of a device whose rule goes on doing what it does."""
+    return "evicting" if rule.rule.spec.taint.effect == "NoExecute" else "recovering"
 
 
 def _saying(verdict: Verdict, rule: Ruled, wanted: DeviceTaintRule) -> Verdict:

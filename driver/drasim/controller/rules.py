@@ -126,14 +126,16 @@ def saying(ruled: Ruled, problem: Standing | None) -> DeviceTaintRule:
     """Return the rule for a device that is sick: it evicts, no clock runs. ``problem`` None: the one that it has.
 
     With another key it is another taint, whose tolerations begin anew; a code that changes is news of the same one.
-    They begin anew too when the device was well in between: the server gives each effect a time of its own.
+    They begin anew too when the device was well in between; a server that gives each effect a time of its own is not
+    relied on, for old ones do not.
     """
     kind, code = (problem.kind, problem.code) if problem else (ruled.kind, ruled.code)
     old, new = ruled.rule.spec.taint, _taint(ruled.place.driver, kind, code)
     said = _without_clocks(ruled)
     if problem and (ruled.kind, ruled.code) != (kind, code):
         said[REASON] = _reason(ruled.place, ruled.node, problem)
-    return _with(ruled, replace(new, time_added=old.time_added if old.key == new.key else None), said)
+    stays = (old.key, old.effect) == (new.key, new.effect)
+    return _with(ruled, replace(new, time_added=old.time_added if stays else None), said)
 
 
 def unclocked(ruled: Ruled) -> DeviceTaintRule:

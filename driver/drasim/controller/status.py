@@ -28,8 +28,8 @@ _LONGEST = 900_000
 DeviceState = Literal["evicting", "recovering", "missing", "waiting", "budget", "named-claim", "would-evict"]
 """What becomes of a sick device.
 
-- ``evicting``: its rule stands.
-- ``recovering``: its rule stands, the problem is gone; the rule goes at ``until``.
+- ``evicting``: its rule stands and evicts.
+- ``recovering``: its rule stands and evicts nobody, the problem is gone; the rule goes at ``until``.
 - ``missing``: its rule stands, the device is not published; the rule goes at ``until`` unless a claim holds the device.
 - ``waiting``: no rule; the problem will have stood for long enough at ``until``.
 - ``budget``: no rule; the budget is used up.
