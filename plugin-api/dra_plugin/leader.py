@@ -79,7 +79,7 @@ class Election:
 
         Ask it right before a write.
         """
-        return self.leading.value and _now() < self._until
+        return _now() < self.until
 
     @property
     def until(self) -> float:

@@ -6,12 +6,12 @@ late answer can undo. Resource versions are compared as numbers (KEP-5504; true 
 """
 
 import asyncio
-import random
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import aclosing
 from typing import Generic, TypeVar
 
+from dra_plugin.backoff import backoff
 from dra_plugin.cluster import EVERYTHING, Change, Cluster, HasMetadata, Selector
 from dra_plugin.errors import ClusterError, Expired, Rejected, Retryable
 from dra_plugin.latest import Latest
@@ -147,7 +147,7 @@ class Mirror(Generic[T]):
         """
         self._failures[answered] += 1
         longest = _LONGEST_DELAY if answered else _LONGEST_UNANSWERED
-        return min(_FIRST_DELAY * 2.0 ** min(self._failures[answered] - 1, 16), longest) * random.uniform(0.5, 1.0)
+        return backoff(_FIRST_DELAY, self._failures[answered], longest)
 
 
 def _now() -> float:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -35,8 +36,7 @@ async def check_life(cluster: Cluster, kind: Rules, unique: str) -> None:
     assert stronger.spec.taint.time_added not in (None, OLD)
     await check_readable(cluster, stronger)
     assert [rule.spec for rule in (await cluster.list(kind, selector)).items] == [stronger.spec]
-    at_any_version = replace(stronger, metadata=replace(stronger.metadata, resource_version=None))
-    assert await cluster.delete(kind, at_any_version) is True
+    assert await cluster.delete(kind, at_any_version(stronger)) is True
     assert await cluster.get(kind, unique) is None
     told = [change async for change in until_deleted(cluster, kind, since, selector)]
     assert {change.object.api_version for change in told if change.object} == {kind.api_version}
@@ -63,14 +63,23 @@ async def check_readable(cluster: Cluster, rule: DeviceTaintRule) -> None:
             assert (found.spec, found.metadata.annotations) == (rule.spec, rule.metadata.annotations)
 
 
-async def put(cluster: Cluster, kind: Rules, name: str, **taint: str) -> DeviceTaintRule:
+def with_taint(rule: DeviceTaintRule, **taint: Any) -> DeviceTaintRule:  # noqa: ANN401 - any field of a taint
+    """Return the rule with a taint that differs in these fields."""
+    return replace(rule, spec=replace(rule.spec, taint=replace(rule.spec.taint, **taint)))
+
+
+def at_any_version(obj: Any) -> Any:  # noqa: ANN401 - an object of any kind
+    """Return the object without its version: for the real cluster's own controller writes into it, too."""
+    return replace(obj, metadata=replace(obj.metadata, resource_version=None))
+
+
+async def put(cluster: Cluster, kind: Rules, name: str, **taint: Any) -> DeviceTaintRule:  # noqa: ANN401 - any field of a taint
     """Change a rule by a PUT. A real cluster's own controller writes a status into it whenever it likes."""
     while True:
         stored = await cluster.get(kind, name)
         assert stored is not None
         try:
-            changed = replace(stored.spec, taint=replace(stored.spec.taint, **taint))
-            return await cluster.replace(kind, replace(stored, spec=changed))
+            return await cluster.replace(kind, with_taint(stored, **taint))
         except Conflict:
             continue
 

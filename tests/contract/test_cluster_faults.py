@@ -37,10 +37,10 @@ from dra_plugin.resources import (
     ResourceSliceSpec,
     Value,
 )
+from tests.contract.rule_life import OLD, at_any_version, put, with_taint
 from tests.contract.samples import DEFINITION, SAMPLE, Sample, SampleSpec, definition
 
 NAMESPACE = "default"
-OLD = "2026-01-02T03:04:05Z"
 KEY = "example.com/contract"
 
 
@@ -106,26 +106,6 @@ def a_rule(unique: str, *, name: str = "", **taint: Any) -> DeviceTaintRule:  # 
     return DeviceTaintRule(metadata=meta, spec=DeviceTaintRuleSpec(device_selector=selector, taint=made))
 
 
-def with_taint(rule: DeviceTaintRule, **taint: Any) -> DeviceTaintRule:  # noqa: ANN401 - any field of a taint
-    return replace(rule, spec=replace(rule.spec, taint=replace(rule.spec.taint, **taint)))
-
-
-def at_any_version(obj: Any) -> Any:  # noqa: ANN401 - an object of any kind
-    """Return the object without its version: for the real cluster's own controller writes into it, too."""
-    return replace(obj, metadata=replace(obj.metadata, resource_version=None))
-
-
-async def put(cluster: Cluster, name: str, **taint: Any) -> DeviceTaintRule:  # noqa: ANN401 - any field of a taint
-    """Change a rule by a PUT. The real cluster's own controller writes a status into it whenever it likes."""
-    while True:
-        stored = await cluster.get(DEVICE_TAINT_RULE, name)
-        assert stored is not None
-        try:
-            return await cluster.replace(DEVICE_TAINT_RULE, with_taint(stored, **taint))
-        except Conflict:
-            continue
-
-
 def a_sample(unique: str, *, name: str = "", node: str = "node-a") -> Sample:
     meta = ObjectMeta(name=name or unique, labels={"contract": unique})
     return Sample(metadata=meta, spec=SampleSpec(node=node))
@@ -155,23 +135,23 @@ async def test_a_rule_is_stamped_at_its_creation(cluster: Cluster, unique: str) 
 async def test_key_and_value_keep_the_time(cluster: Cluster, unique: str) -> None:
     """Running tolerations go on when only key or value of a rule change."""
     await cluster.create(DEVICE_TAINT_RULE, a_rule(unique, time_added=OLD))
-    new = await put(cluster, unique, key=f"{KEY}-2", value="x")
+    new = await put(cluster, DEVICE_TAINT_RULE, unique, key=f"{KEY}-2", value="x")
     assert (new.spec.taint.time_added, new.metadata.generation) == (OLD, 2)
 
 
 async def test_an_effect_change_is_stamped_anew(cluster: Cluster, unique: str) -> None:
     """With another effect the time carried over becomes "now"; one that the writer changed himself stays."""
     await cluster.create(DEVICE_TAINT_RULE, a_rule(unique, time_added=OLD))
-    new = await put(cluster, unique, effect="NoSchedule")
+    new = await put(cluster, DEVICE_TAINT_RULE, unique, effect="NoSchedule")
     assert new.spec.taint.time_added not in (None, OLD)
-    own = await put(cluster, unique, effect="None", time_added=OLD)
+    own = await put(cluster, DEVICE_TAINT_RULE, unique, effect="None", time_added=OLD)
     assert own.spec.taint.time_added == OLD
 
 
 async def test_a_put_without_a_time_restarts_it(cluster: Cluster, unique: str) -> None:
     """Whoever leaves the time out of a PUT has it stamped "now", though nothing changed."""
     await cluster.create(DEVICE_TAINT_RULE, a_rule(unique, time_added=OLD))
-    new = await put(cluster, unique, time_added=None)
+    new = await put(cluster, DEVICE_TAINT_RULE, unique, time_added=None)
     assert new.spec.taint.time_added not in (None, OLD)
 
 
@@ -181,7 +161,7 @@ async def test_an_apply_without_a_time_leaves_it(cluster: Cluster, unique: str) 
     made = await cluster.apply(DEVICE_TAINT_RULE, fields, "contract")
     again = await cluster.apply(DEVICE_TAINT_RULE, fields, "contract")
     assert (again.spec, again.metadata.generation) == (made.spec, made.metadata.generation)
-    aged = await put(cluster, unique, time_added=OLD)
+    aged = await put(cluster, DEVICE_TAINT_RULE, unique, time_added=OLD)
     assert aged.spec.taint.time_added == OLD
     assert (await cluster.apply(DEVICE_TAINT_RULE, fields, "contract")).spec.taint.time_added == OLD
     new = await cluster.apply(DEVICE_TAINT_RULE, applied_rule(unique, "NoSchedule"), "contract")
@@ -261,7 +241,7 @@ async def test_the_status_of_a_rule_is_apart(cluster: Cluster, unique: str) -> N
     assert told.spec == made.spec
     assert told.status is not None
     assert condition in (told.status.conditions or ())
-    await put(cluster, unique, value="changed")
+    await put(cluster, DEVICE_TAINT_RULE, unique, value="changed")
     new = await cluster.get(RULE_WITH_STATUS, unique)
     assert new is not None
     assert new.status is not None

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 import msgspec
 from msgspec.structs import replace
 
+from dra_plugin.backoff import backoff
 from dra_plugin.capabilities import served
 from dra_plugin.cluster import Cluster
 from dra_plugin.errors import Retryable
@@ -19,7 +20,6 @@ from dra_plugin.events import Events
 from dra_plugin.kube import Credentials, KubeCluster
 from dra_plugin.latest import Latest, follow
 from dra_plugin.leader import Election
-from dra_plugin.publisher.pace import backoff
 from dra_plugin.resources import DEVICE_TAINT_RULE, DEVICE_TAINT_RULES, DeviceTaintRule, Kind
 from drasim import logs
 from drasim.config import Config, show

@@ -9,11 +9,12 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from dra_plugin.backoff import backoff
 from dra_plugin.cluster import Cluster
 from dra_plugin.errors import ClusterError, Conflict, Rejected, Retryable
 from dra_plugin.latest import Latest, follow
 from dra_plugin.leader import Election
-from dra_plugin.publisher.pace import backoff, lost
+from dra_plugin.publisher.pace import lost
 from dra_plugin.resources import DeviceTaintRule, Kind, OwnerReference
 from drasim.controller.decision import Change, Decision, Verdict, decide
 from drasim.controller.objects import CLUSTER_ROLE, Claim, Place

@@ -8,11 +8,11 @@ from contextlib import aclosing
 import msgspec
 from msgspec.structs import replace
 
+from dra_plugin.backoff import backoff
 from dra_plugin.cluster import Cluster
 from dra_plugin.errors import ClusterError
 from dra_plugin.events import Events
 from dra_plugin.latest import Latest, follow
-from dra_plugin.publisher.pace import backoff
 from dra_plugin.resources import CONFIG_MAP
 from drasim.controller.decision import Verdict
 from drasim.controller.loop import Outcome, Written, unix_time

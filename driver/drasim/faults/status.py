@@ -1,12 +1,12 @@
 """The status of DeviceFaults, brought to the API server: one writer at a time, only what differs."""
 
 import asyncio
-import random
 from collections.abc import Mapping
 from contextlib import aclosing
 
 import msgspec
 
+from dra_plugin.backoff import backoff
 from dra_plugin.cluster import Cluster
 from dra_plugin.errors import ClusterError, Conflict, Rejected, Retryable
 from dra_plugin.latest import Latest, follow
@@ -111,5 +111,5 @@ class StatusWriter:
         longest, asked = _LONGEST_DELAY, None
         if isinstance(error, Retryable):
             longest, asked = _LONGEST_UNANSWERED, error.retry_after
-        delay = min(_FIRST_DELAY * 2.0 ** min(self._failures - 1, 16), longest) * random.uniform(0.5, 1.0)
+        delay = backoff(_FIRST_DELAY, self._failures, longest)
         self._again = asyncio.get_running_loop().time() + max(asked or 0.0, delay)

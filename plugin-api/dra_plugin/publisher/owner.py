@@ -3,10 +3,10 @@
 import asyncio
 from contextlib import aclosing
 
+from dra_plugin.backoff import backoff
 from dra_plugin.cluster import Cluster
 from dra_plugin.errors import ClusterError
 from dra_plugin.latest import Latest, follow
-from dra_plugin.publisher.pace import backoff
 from dra_plugin.resources import NODE, OwnerReference
 
 __all__ = ["NodeOwner"]

@@ -2,15 +2,16 @@
 
 import random
 
+from dra_plugin.backoff import backoff
 from dra_plugin.errors import ClusterError, Conflict, Rejected, Retryable
 
-__all__ = ["FOREIGN", "LOST", "VANISHED", "Pace", "backoff", "lost"]
+__all__ = ["FOREIGN", "LOST", "VANISHED", "Pace", "lost"]
 
 _SPACING = 0.1  # seconds between two rounds of a pool, so that flapping devices share a write
 LOST = (0.3, 0.6)  # after somebody deleted slices: long enough to see whether all of them go
 VANISHED = 1.5  # after all are gone: the kubelet wiped them and registers us again soon
 FOREIGN = 10.0  # after any other change by somebody: perhaps a newer instance is at work
-_FIRST, _LONGEST = 0.25, 30.0
+_FIRST = 0.25
 _CONFLICT = 0.05
 _REJECTED = 60.0
 _BACK = 1.0  # after the server can be read again: not every node in the same moment
@@ -59,8 +60,3 @@ class Pace:
 def lost(error: ClusterError) -> bool:
     """Tell whether the object of a write is not there any more."""
     return isinstance(error, Rejected) and error.code == _GONE
-
-
-def backoff(first: float, failures: int) -> float:
-    """Return the seconds to wait after that many failures in a row: doubled each time, jittered, 30 at most."""
-    return min(first * 2.0 ** min(failures - 1, 16), _LONGEST) * random.uniform(0.5, 1.0)
