@@ -39,7 +39,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         kind: one of ``config.problems.PROBLEM_KINDS``.
         code: says more, such as the number of an XID; a label value.
         message: for people, one line.
-        since: when it was seen first, Unix time in whole seconds: the ``timeAdded`` of its taint.
+        since: Unix time at which it was seen first; the ``timeAdded`` of its taint is the second that began before.
         gone: Unix time from which looks have not found it any more; None while they do.
         relapses: how often it came back after it was over; each doubles the time that it must be gone.
         cleared: Unix time from which it does not count any more; None while it does. It is remembered for a while.
@@ -48,7 +48,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     kind: str
     code: str = ""
     message: str = ""
-    since: Annotated[int, msgspec.Meta(ge=0, le=_LAST_SECOND)]
+    since: Annotated[float, msgspec.Meta(ge=0, le=_LAST_SECOND)]
     gone: float | None = None
     relapses: int = 0
     cleared: float | None = None
@@ -72,7 +72,7 @@ def effect_of(problem: Problem, config: ProblemsConfig) -> Effect:
 def worst_first(problems: Iterable[Problem], config: ProblemsConfig) -> tuple[Problem, ...]:
     """Return them with what keeps claims away first, then by kind as listed in ``PROBLEM_KINDS``, then the oldest."""
 
-    def badness(problem: Problem) -> tuple[bool, int, int, str]:
+    def badness(problem: Problem) -> tuple[bool, int, float, str]:
         harmless = effect_of(problem, config) == "None"
         return harmless, _RANKS.get(problem.kind, len(_RANKS)), problem.since, problem.code
 
@@ -92,7 +92,7 @@ def observed(known: Iterable[Problem], signs: Iterable[Sign], at: float) -> tupl
     """
     left = {(problem.kind, problem.code): problem for problem in known}
     found = {(sign.kind, sign.code): sign for sign in signs}
-    seen = [_seen(left.pop(key, None), sign, int(at)) for key, sign in found.items()]
+    seen = [_seen(left.pop(key, None), sign, at) for key, sign in found.items()]
     return _ordered([*seen, *(_missed(problem, at) for problem in left.values())])
 
 
@@ -102,7 +102,7 @@ def unseen(known: Iterable[Problem], why: Sign | None = None, since: float = 0.0
     What had begun to be gone has to be seen gone anew. ``why``, if it is new, holds since ``since`` (Unix time).
     """
     left = {(problem.kind, problem.code): problem for problem in known}
-    own = [_seen(left.pop((why.kind, why.code), None), why, int(since))] if why else []
+    own = [_seen(left.pop((why.kind, why.code), None), why, since)] if why else []
     return _ordered([*own, *steady(left.values())])
 
 
@@ -119,7 +119,7 @@ def lapses(problem: Problem, config: ProblemsConfig) -> float | None:
     return None if problem.gone is None else problem.gone + _patience(problem, config)
 
 
-def _seen(known: Problem | None, sign: Sign, began: int) -> Problem:
+def _seen(known: Problem | None, sign: Sign, began: float) -> Problem:
     fresh = Problem(kind=sign.kind, code=sign.code, message=sign.message, since=began)
     if known is None:
         return fresh

@@ -39,7 +39,7 @@ A, B, *_ = GPUS
 
 def problem(kind: str, code: str = "", since: float = STARTED + 5, cleared: float | None = None) -> Problem:
     """Return a problem that began after the start."""
-    return Problem(kind=kind, code=code, message=f"{kind}!", since=int(since), cleared=cleared)
+    return Problem(kind=kind, code=code, message=f"{kind}!", since=since, cleared=cleared)
 
 
 def state(a: tuple[Problem, ...] = (), b: tuple[Problem, ...] = (), gone: tuple[str, ...] = ()) -> NodeState:
@@ -113,7 +113,8 @@ def test_a_device_that_is_gone_has_not_recovered() -> None:
     ("found", "known"),
     [
         (problem("xid", "79", since=STARTED - 60), True),
-        (problem("xid", "79", since=STARTED + 1), False),
+        (problem("xid", "79", since=STARTED - 0.1), True),
+        (problem("xid", "79", since=STARTED + 0.1), False),
         (problem("xid", "79", since=STARTED - 60, cleared=STARTED - 30), False),
         (problem("xid", "79", since=STARTED - 60, cleared=STARTED + 1), True),
     ],

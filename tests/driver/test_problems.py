@@ -9,8 +9,8 @@ from tests.driver.looks import FALLEN, FULL, HOT, POLICY
 
 
 def test_a_problem_begins_with_the_look_that_finds_it() -> None:
-    """It stands since that look, in whole seconds, with the words of the hardware."""
-    assert observed((), [FALLEN], 12.7) == (Problem(kind="xid", code="79", message=FALLEN.message, since=12),)
+    """It stands since that look, with the words of the hardware."""
+    assert observed((), [FALLEN], 12.7) == (Problem(kind="xid", code="79", message=FALLEN.message, since=12.7),)
 
 
 def test_a_problem_that_is_found_again_keeps_its_time() -> None:
@@ -80,7 +80,7 @@ def test_why_nobody_could_look_is_a_problem_of_its_own() -> None:
     """It holds since the last look, beside the others."""
     why = Sign(kind="probe-hangs", message="it does not answer")
     problems = unseen(observed((), [FALLEN], 1.0), why, 4.5)
-    assert [(each.kind, each.since) for each in problems] == [("xid", 1), ("probe-hangs", 4)]
+    assert [(each.kind, each.since) for each in problems] == [("xid", 1), ("probe-hangs", 4.5)]
     assert unseen(problems, why, 9.0) == problems
 
 

@@ -65,7 +65,7 @@ def test_a_silent_device_has_a_problem_since_it_was_last_seen() -> None:
     """Its other problems stay, though they had begun to be gone; its last look is the one that saw it."""
     state = after(look(1.0, {0: (FALLEN,)}), look(2.0), look(6.0, silent={0: 2.5}))
     assert kinds(state, 0) == ["xid", "probe-hangs"]
-    assert state.problems[GPUS[0].id][1].since == 2
+    assert state.problems[GPUS[0].id][1].since == 2.5
     assert (state.looks[GPUS[0].id], state.looks[GPUS[1].id]) == (2.5, 6.0)
     assert kinds(settled(state, 1000.0, POLICY), 0) == ["xid", "probe-hangs"]
     answers = fold(state, look(7.0), POLICY)

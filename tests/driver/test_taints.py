@@ -17,7 +17,7 @@ OVER = Problem(kind="lost", since=1, gone=2.0, cleared=7.0)
 
 def test_a_taint_says_what_and_since_when() -> None:
     """Key in the driver's domain, the code as value, the time of the problem in whole seconds."""
-    (taint,) = taints_for([Problem(kind="xid", code="79", since=1_800_000_000)], DRIVER, POLICY)
+    (taint,) = taints_for([Problem(kind="xid", code="79", since=1_800_000_000.9)], DRIVER, POLICY)
     assert taint == DeviceTaint(key=f"{DRIVER}/xid", value="79", effect="NoSchedule", time_added="2027-01-15T08:00:00Z")
 
 

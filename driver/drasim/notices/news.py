@@ -58,7 +58,7 @@ def known_at_start(state: NodeState, started: float) -> Told:
         (hardware, problem.kind, problem.code)
         for hardware, problems in state.problems.items()
         for problem in problems
-        if problem.since < int(started) and (problem.cleared is None or problem.cleared >= started)
+        if problem.since < started and (problem.cleared is None or problem.cleared >= started)
     )
 
 

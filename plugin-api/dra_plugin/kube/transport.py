@@ -6,10 +6,11 @@ The door of aiohttp, which is imported with the first request. Everything it rai
 import asyncio
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
+from weakref import WeakSet
 
 import msgspec
 
@@ -34,6 +35,7 @@ _REQUEST_TIMEOUT = 30.0
 _SILENCE = 150.0  # seconds without a byte after which a watch is taken for dead; bookmarks come every minute
 _KEEP_ALIVES = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}  # not every system has all of them
 """A host or a router that vanished without a word is noticed after 35 s of silence, and a watch only listens."""
+_FAREWELL = 1.0  # seconds in which a connection that was given up has to be closed
 _LEAST_WAIT = 0.1  # seconds, where a server says "at once": no hot loop, and our patience ends
 _WAIT_AND_REPEAT = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 
@@ -76,6 +78,7 @@ class Transport:
         self._reread_at = 0.0
         self._lock = asyncio.Lock()
         self._closed = False
+        self._sockets = WeakSet[socket.socket]()
         self._gate = Gate(_now)
 
     async def __aenter__(self) -> Self:
@@ -87,6 +90,7 @@ class Transport:
         self._closed = True
         if self._session is not None:
             await self._session.close()
+        await self._hang_up()
 
     async def send(self, request: Request) -> bytes:
         """Return the body of the answer; raises a ClusterError (NoSuchObject for a 404 that means that)."""
@@ -158,9 +162,24 @@ class Transport:
             raise Retryable(f"credentials that worked before: {error}") from error  # a login service may be away
         if self._session is None:
             self._endpoint = await self._credentials.endpoint()
-            self._session = _open(self._endpoint)
+            self._session = _open(self._endpoint, self._socket)
         self._headers = {} if header is None else {"Authorization": header}
         self._reread_at = _now() + self._credentials.lifetime
+
+    def _socket(self, address: "AddrInfoType") -> socket.socket:
+        made = _socket(address)
+        self._sockets.add(made)
+        return made
+
+    async def _hang_up(self) -> None:
+        """Close what the session has given up already: a watch that ended, a call that was cut off.
+
+        The session does not know these any more, and TLS would wait half a minute for the server's goodbye.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_FAREWELL):
+                for each in tuple(self._sockets):
+                    await _end(each)
 
     async def _once(self, request: Request) -> _Answer:
         return await _read(await self._respond(request, total=_REQUEST_TIMEOUT), request)
@@ -189,14 +208,14 @@ class Transport:
             raise _broken(request, error) from error
 
 
-def _open(endpoint: Endpoint) -> "ClientSession":
+def _open(endpoint: Endpoint, new_socket: "Callable[[AddrInfoType], socket.socket]") -> "ClientSession":
     from aiohttp import ClientSession, DummyCookieJar, TCPConnector
 
     connector = TCPConnector(
         limit=_CONNECTIONS,
         keepalive_timeout=_KEEP_ALIVE,
         ssl=endpoint.tls if endpoint.tls is not None else True,
-        socket_factory=_socket,
+        socket_factory=new_socket,
     )
     headers = {
         "Accept": "application/json",
@@ -213,6 +232,14 @@ def _socket(address: "AddrInfoType") -> socket.socket:
         if hasattr(socket, name):
             made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     return made
+
+
+async def _end(connection: socket.socket) -> None:
+    """End a connection in both directions, and let the loop close it."""
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+    while connection.fileno() >= 0:  # noqa: ASYNC110 - the loop closes it, and tells nobody
+        await asyncio.sleep(0)
 
 
 async def _read(response: "ClientResponse", request: Request) -> _Answer:
