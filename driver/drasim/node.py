@@ -36,7 +36,11 @@ REPORTER = "drasim"
 
 
 class Node:
-    """What `drasim node` is while it runs; ``machine`` is what its simulated drivers drive."""
+    """What `drasim node` is while it runs; ``machine`` is what its simulated drivers drive.
+
+    Attributes:
+        started: Unix time before which nothing was looked at by this process.
+    """
 
     def __init__(
         self, config: Config, drivers: tuple[Driver, ...], notices: Notices, machine: SimulatedMachine
@@ -47,6 +51,7 @@ class Node:
         self.notices = notices
         self.machine = machine
         self.metrics = Metrics()
+        self.started = time.time()
 
     def observe(self, observation: Observation) -> None:
         """Pass on what happened in any of the drivers."""
@@ -157,7 +162,7 @@ def _faults(node: Node, machine: SimulatedMachine, cluster: Cluster) -> Iterator
 
 def _telling(node: Node, cluster: Cluster, events: Events) -> Iterator[Coroutine[None, None, None]]:
     """Yield what tells users of the devices' problems, and what measures how soon the slices do."""
-    started, config = time.time(), node.config
+    config = node.config
     for driver in node.drivers:
         server = driver.server.value
         if server is not None:
@@ -168,7 +173,7 @@ def _telling(node: Node, cluster: Cluster, events: Events) -> Iterator[Coroutine
                 speaking=server.newest,
                 holders=driver.preparer.holders,
             )
-            yield DeviceNotices(watched, cluster, events, config.node_name, config.problems).run(started)
+            yield DeviceNotices(watched, cluster, events, config.node_name, config.problems).run(node.started)
             yield _measure(node, driver, server.newest)
 
 

@@ -150,7 +150,7 @@ def test_a_file_knows_no_times_of_a_driver(tmp_path: Path) -> None:
     created = load_yaml(file.read_text(), "")["metadata"]["creationTimestamp"]
     file.write_text(file.read_text().replace(created, "2026-01-01T00:00:00Z"))
     (item,) = json.loads(done(tmp_path, "list", "-o", "json"))["items"]
-    over = {"phase": "Cleared", "reason": "ended at 2026-01-01T00:00:01Z", "devices": ["gpu-0"]}
+    over = {"phase": "Cleared", "reason": "ended at 2026-01-01T00:00:02Z", "devices": ["gpu-0"]}
     assert item["status"] == over
 
 

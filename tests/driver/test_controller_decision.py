@@ -1,15 +1,20 @@
 """What becomes of a sick device: when a rule is made, what it says, when it goes."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dra_plugin.resources import DeviceTaint
+from drasim.config import ProblemsConfig
 from drasim.config.controller import Budget, Eviction
 from drasim.config.strict import Delay
 from drasim.controller.decision import Verdict, decide
 from drasim.controller.policy import Policy
 from drasim.controller.rules import MISSING_SINCE, NODE_OF, REASON, RECOVERING_SINCE
 from drasim.controller.times import stamp
+from drasim.problems import Problem
+from drasim.taints import taints_for
 from tests.driver.controlling import EVICT, GPU, T0, Cluster, claim, part, place, policy, taint
 
 
@@ -100,14 +105,28 @@ def test_what_the_policy_does_not_speak_of_evicts_nobody(harmless: DeviceTaint) 
 
 
 def test_a_problem_must_have_stood_for_its_time() -> None:
-    """Before ``after`` is over the device waits, and the decision says until when."""
+    """Before ``after`` is over the device waits, and the decision says until when.
+
+    It may have begun at the end of the second that its taint says.
+    """
     cluster = sick(taint("xid/79"))
-    verdict = wait(cluster, 9)
+    verdict = wait(cluster, 10)
     assert verdict is not None
-    assert (verdict.state, verdict.until, cluster.decide().next) == ("waiting", T0 + 10, T0 + 10)
+    assert (verdict.state, verdict.until, cluster.decide().next) == ("waiting", T0 + 11, T0 + 11)
     assert cluster.rule() is None
     wait(cluster, 1)
     assert cluster.rule() is not None
+
+
+@given(st.floats(0, 0.9999), st.floats(9, 12))
+def test_a_rule_never_comes_early(fraction: float, stood: float) -> None:
+    """From the look to the rule: a part of a second that the taint's time does not say is not taken from ``after``."""
+    problem = Problem(kind="xid", code="79", since=T0 + fraction)
+    cluster = sick(*taints_for([problem], GPU, ProblemsConfig()))
+    cluster.now = problem.since + stood
+    made = bool(cluster.decide().changes)
+    assert not made or stood >= 10 - 1e-6
+    assert made or stood < 11
 
 
 def test_at_once_means_at_once_whatever_the_clocks_say() -> None:
@@ -153,7 +172,7 @@ def test_a_worse_problem_that_is_not_due_changes_nothing_yet() -> None:
     told = policy((replace(EVICT[0], after=Delay(60)), EVICT[2]))
     cluster = evicted(taint("ecc-uncorrectable"), told=told)
     heal(cluster, taint("ecc-uncorrectable"), taint("lost"))
-    wait(cluster, 59)
+    wait(cluster, 60)
     rule = cluster.rule()
     assert rule is not None
     assert rule.spec.taint.key == f"{GPU}/ecc-uncorrectable"
@@ -246,7 +265,7 @@ def test_a_relapse_stops_the_clock() -> None:
 
 def test_a_relapse_need_not_stand_for_long() -> None:
     """A device whose rule stands is not well while its problem stands, be it younger than ``after``."""
-    cluster = evicted(taint("xid/79", T0 - 10))
+    cluster = evicted(taint("xid/79", T0 - 11))
     heal(cluster)
     wait(cluster, 0)
     heal(cluster, taint("xid/79", T0 + 58))
@@ -275,8 +294,8 @@ def test_a_lesser_problem_that_is_not_due_keeps_the_rule() -> None:
     wait(cluster, 0)
     verdict = wait(cluster, 31)
     assert verdict is not None
-    assert (verdict.state, verdict.until, cluster.rule() is not None) == ("recovering", T0 + 39, True)
-    wait(cluster, 8)
+    assert (verdict.state, verdict.until, cluster.rule() is not None) == ("recovering", T0 + 40, True)
+    wait(cluster, 9)
     rule = cluster.rule()
     assert rule is not None
     assert rule.spec.taint.key == f"{GPU}/xid"
@@ -288,9 +307,9 @@ def test_a_problem_that_is_not_due_evicts_nobody() -> None:
     heal(cluster, taint("xid/79"))
     verdict = wait(cluster, 0)
     assert verdict is not None
-    assert (verdict.state, verdict.until, effect(cluster)) == ("recovering", T0 + 10, "NoSchedule")
+    assert (verdict.state, verdict.until, effect(cluster)) == ("recovering", T0 + 11, "NoSchedule")
     assert cluster.decide().changes == ()
-    wait(cluster, 10)
+    wait(cluster, 11)
     rule = cluster.rule()
     assert rule is not None
     assert (rule.spec.taint.key, effect(cluster), clocks(cluster)) == (f"{GPU}/xid", "NoExecute", {})

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
+from dra_plugin.errors import Rejected
 from dra_plugin.latest import Latest
 from dra_plugin.mirror import Mirror
 from dra_plugin.resources import Kind
@@ -230,6 +231,47 @@ async def test_a_status_that_is_rejected_holds_up_no_other(bench: Bench) -> None
         assert "writing DeviceFaults" in bench.keeper.problems.value
         await bench.phase("Active")
         await until(lambda: bench.keeper.problems.value == {})
+
+
+class Picky(FakeCluster):
+    """A server that does not take the status of the object ``a``, as an admission policy may have it; it counts."""
+
+    refused = 0
+
+    async def apply(self, kind: Kind[T], fields: Mapping[str, Any], manager: str, subresource: str = "") -> T:
+        if fields["metadata"]["name"] == "a":
+            self.refused += 1
+            raise Rejected("denied", code=422)
+        return await super().apply(kind, fields, manager, subresource)
+
+
+@pytest.mark.looptime
+async def test_a_new_fault_does_not_wait_for_one_that_is_rejected() -> None:
+    """Its status is written at once, however long the other one is put off by now, and that one is not asked again."""
+    api = Picky(catalog=cluster().catalog)
+    mirror = Mirror(api, DEVICE_FAULT)
+    mirror.learn(await api.create(DEVICE_FAULT, fresh()))
+    writer = StatusWriter(api, mirror)
+    active = DeviceFaultStatus(phase="Active")
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(writer.run())
+        writer.wanted.set({key_of(obj): active for obj in mirror.objects.value.values()})
+        await asyncio.sleep(600)
+        before = api.refused
+        for number in range(20):
+            mirror.learn(await api.create(DEVICE_FAULT, fresh(f"b-{number}", device="gpu-2")))
+            writer.wanted.set({key_of(obj): active for obj in mirror.objects.value.values()})
+            await asyncio.sleep(0.01)
+            stored = await api.get(DEVICE_FAULT, f"b-{number}")
+            assert stored is not None
+            assert stored.status == active
+        assert (api.refused - before <= 1, 20 < before < 60) == (True, True)
+        told = writer.problem.value
+        assert told == "a status cannot be written: denied"
+        mirror.forget(next(obj for obj in mirror.objects.value.values() if obj.metadata.name == "a"))
+        await asyncio.sleep(0.01)
+        assert writer.problem.value is None
+        task.cancel()
 
 
 @pytest.mark.looptime

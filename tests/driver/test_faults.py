@@ -34,15 +34,27 @@ def test_a_fault_stands_until_it_is_deleted() -> None:
 
 
 def test_after_and_duration_count_from_the_creation() -> None:
-    """Pending, Active, Cleared; each phase knows when the next one begins."""
+    """Pending, Active, Cleared; each phase knows when the next one begins. The creation's own second is not counted."""
     obj = fault(after="30s", duration="1m")
-    found = [judge(obj, SITE, T0 + seconds) for seconds in (0, 29.9, 30, 89.9, 90)]
+    found = [judge(obj, SITE, T0 + seconds) for seconds in (0, 30.9, 31, 90.9, 91)]
     assert [verdict.phase for verdict in found] == ["Pending", "Pending", "Active", "Active", "Cleared"]
-    assert [verdict.changes and verdict.changes - T0 for verdict in found] == [30, 30, 90, 90, None]
+    assert [verdict.changes and verdict.changes - T0 for verdict in found] == [31, 31, 91, 91, None]
     assert [bool(verdict.faults) for verdict in found] == [False, False, True, True, False]
-    assert found[0].reason == "begins at 2026-03-01T12:00:30Z"
-    assert found[2].reason == "ends at 2026-03-01T12:01:30Z"
-    assert found[4].reason == "ended at 2026-03-01T12:01:30Z"
+    assert found[0].reason == "begins at 2026-03-01T12:00:31Z"
+    assert found[2].reason == "ends at 2026-03-01T12:01:31Z"
+    assert found[4].reason == "ended at 2026-03-01T12:01:31Z"
+
+
+@given(st.floats(0, 0.999), st.floats(0, 3), st.integers(1, 3000), st.integers(0, 3000))
+def test_no_fault_is_early_or_short(fraction: float, late: float, duration: int, after: int) -> None:
+    """The API says of a creation only in which second it was: half a second is half a second all the same."""
+    obj = fault(after=f"{after}ms", duration=f"{duration}ms")
+    created, at = T0 + fraction, T0 + fraction + late
+    phase = judge(obj, SITE, at).phase
+    if at < created + after / 1000:
+        assert phase == "Pending" or not after
+    elif at < created + (after + duration) / 1000:
+        assert phase != "Cleared"
 
 
 @pytest.mark.parametrize("created", ["9999-12-31T23:59:59Z", "9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+14:00"])
@@ -108,14 +120,21 @@ def test_the_status_keeps_what_was_seen() -> None:
     renewed = status_at(obj, T0 + 2 + SEEN_PERIOD)
     assert (renewed.first_seen, renewed.last_seen) == (first.first_seen, stamp(T0 + 2 + SEEN_PERIOD))
     over = status_at(obj, T0 + 5000)
-    assert (over.phase, over.first_seen, over.last_seen) == ("Cleared", first.first_seen, stamp(T0 + 600))
+    assert (over.phase, over.first_seen, over.last_seen) == ("Cleared", first.first_seen, stamp(T0 + 601))
+
+
+def test_last_seen_follows_a_clock_that_was_set_back() -> None:
+    """A time that lies far ahead was written by a clock that was wrong: it would stand there until that time comes."""
+    obj = saying(fault(), status_at(fault(), T0 + 86400))
+    assert status_at(obj, T0 + 86400 - 1).last_seen == stamp(T0 + 86400)
+    assert status_at(obj, T0 + 100).last_seen == stamp(T0 + 100)
 
 
 def test_what_was_over_before_anybody_looked() -> None:
     """A driver that was away all the time says that it never saw it."""
     status = status_at(fault(duration="5s"), T0 + 60)
     assert (status.phase, status.first_seen, status.last_seen) == ("Cleared", None, None)
-    assert status.reason == f"ended at {stamp(T0 + 5)}, before this node's driver knew of it"
+    assert status.reason == f"ended at {stamp(T0 + 6)}, before this node's driver knew of it"
 
 
 def test_another_spec_is_another_fault() -> None:

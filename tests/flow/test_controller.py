@@ -301,6 +301,19 @@ async def test_evictions_are_events_on_claim_and_node(town: Town) -> None:
         assert "the device is well again" in over[0].note
 
 
+async def test_a_relapse_is_told_of(town: Town) -> None:
+    """The rule stood all the time, but it evicts again: who is evicted now learns of it, in words of its own."""
+    async with town.controller():
+        await town.publish(gpu_0=[fault("lost")])
+        await asyncio.sleep(3)
+        await town.publish()
+        await asyncio.sleep(3)
+        await town.publish(gpu_0=[fault("lost")])
+        await asyncio.sleep(3)
+        told = {(event.regarding.name, event.note.endswith(" anew")) for event in await town.events(EVICTION)}
+        assert told == {(name, anew) for name in ("c0", "node-a") for anew in (False, True)}
+
+
 async def test_a_status_that_may_not_be_written_keeps_no_event_back(town: Town) -> None:
     """It is said, and tried again; what users learn by Events does not wait for it."""
     town.cluster.faults.fail("apply", code=403, times=1000, plural="configmaps")

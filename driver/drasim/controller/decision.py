@@ -34,6 +34,12 @@ class Change(msgspec.Struct, frozen=True):
     verb: Literal["create", "update", "delete"]
     rule: DeviceTaintRule
 
+    @property
+    def evicts(self) -> bool:
+        """Eviction begins with it, or begins anew: the server is to say when the taint was added."""
+        taint = self.rule.spec.taint
+        return self.verb != "delete" and taint.effect == "NoExecute" and taint.time_added is None
+
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """What becomes of one device.

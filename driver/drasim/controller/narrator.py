@@ -170,14 +170,16 @@ class Narrator:
         self._told = told
 
     async def _tell_written(self, written: Written) -> None:
-        """Tell of a rule that is new, or that is gone: on the claims and on the Node."""
-        verdict = written.verdict
-        if written.verb == "update":
-            return
-        note = f"{_device(verdict)}: {verdict.problem}: DeviceTaintRule {written.rule} evicts its Pods"
+        """Tell of a rule that evicts from now on, or that is gone: on the claims and on the Node."""
+        verdict, rule = written.verdict, f"DeviceTaintRule {written.rule}"
         if written.verb == "delete":
-            note = f"{_device(verdict)}: DeviceTaintRule {written.rule} is lifted: {verdict.reason}"
-        reason, warning = (EVICTION, True) if written.verb == "create" else (EVICTION_OVER, False)
+            reason, note = EVICTION_OVER, f"{rule} is lifted: {verdict.reason}"
+        elif verdict.change and verdict.change.evicts:
+            anew = " anew" if written.verb == "update" else ""
+            reason, note = EVICTION, f"{verdict.problem}: {rule} evicts its Pods{anew}"
+        else:
+            return
+        note, warning = f"{_device(verdict)}: {note}", reason == EVICTION
         for reference in (*(claim.reference for claim in written.claims), node_reference(verdict.node)):
             await self._events.emit(reference, reason=reason, note=note, warning=warning)
 

@@ -10,6 +10,8 @@ from drasim.controller.times import moment
 
 __all__ = ["KEEPS_AWAY", "Policy", "Standing", "problem_of"]
 
+_GRAIN = 1.0  # seconds: a taint's time is the second in which the problem began, and that may be its end
+
 KEEPS_AWAY = ("NoSchedule", "NoExecute")
 """Effects that count. ``None``, and whatever is not known, only informs."""
 
@@ -19,7 +21,7 @@ class Standing(msgspec.Struct, frozen=True, order=True):
 
     Attributes:
         rank: its place in ``controller.evict``; 0 is the worst.
-        since: when it was seen first, Unix time in whole seconds.
+        since: the second in which it was seen first, Unix time.
         kind: such as ``xid``, the last part of the taint's key.
         code: such as ``79``, the taint's value.
     """
@@ -78,7 +80,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     def due_at(self, problem: Standing) -> float:
         """Return the Unix time from which a problem has stood for long enough; clocks do not matter if that is 0 s."""
         after = float(self.evict[problem.rank].after)
-        return problem.since + after if after else 0.0
+        return problem.since + _GRAIN + after if after else 0.0
 
     def _standing(self, driver: str, taints: Iterable[DeviceTaint]) -> Iterable[Standing]:
         for taint in taints:

@@ -1,6 +1,7 @@
 """What a set of DeviceFaults means at a moment: what the machine is to be told, and what is said of each. Pure.
 
-Times count from the creation of the object, so a driver that was away meanwhile finds the same answer.
+Times count from the creation of the object, so a driver that was away meanwhile finds the same answer. Its second is
+known and no more: they count from the end of that, so that no fault begins early or ends before it began.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,6 +34,7 @@ __all__ = [
 SEEN_PERIOD = 300.0
 """Seconds after which ``lastSeen`` of a fault that stands is brought up to date."""
 
+_GRAIN = 1.0  # seconds: of a creation it is said in which second it was, and that may be its end
 _LONGEST_REASON = 1024  # characters, as in the CRD
 _LAST_SECOND = 253_402_300_799  # of the year 9999: a file may say of its faults that they were created then
 
@@ -132,7 +134,7 @@ def next_status(
     first, last = old.first_seen, old.last_seen
     if verdict.phase == "Active":
         first = first or stamp(now)
-        last = last if now - (moment(last) or 0.0) < SEEN_PERIOD else stamp(now)
+        last = last if abs(now - (moment(last) or 0.0)) < SEEN_PERIOD else stamp(now)  # a clock may be set back
     elif old.phase == "Active" and verdict.end is not None:
         last = stamp(min(now, verdict.end))
     reason = verdict.reason
@@ -199,7 +201,7 @@ def _span(obj: DeviceFault, now: float) -> tuple[float, float | None]:
     """Return when the fault begins and ends. One without ``after`` has begun, whatever the clocks say."""
     after, duration = seconds_of("after", obj.spec.after), seconds_of("duration", obj.spec.duration)
     created = moment(obj.metadata.creation_timestamp)
-    begin = (now if created is None else created) + (after or 0.0)
+    begin = (now if created is None else created + _GRAIN) + (after or 0.0)
     return (begin if after else float("-inf")), (None if duration is None else begin + duration)
 
 
