@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hack.tour.clients import Failed, Object
+from hack.tour.devices import allocated
 from tests.cluster.objects import Space
 from tests.cluster.outside import GRACE, Outside, show, spawn
 from tests.cluster.real import BUSYBOX, RealCluster
@@ -30,7 +31,7 @@ def devices_of(found: list[Object]) -> list[str]:
     return sorted(rule["spec"]["deviceSelector"]["device"] for rule in found)
 
 
-def wait_rules(cluster: RealCluster, driver: str, *wanted: str, within: float = 60.0) -> list[Object]:
+def wait_rules(cluster: RealCluster, driver: str, *wanted: str) -> list[Object]:
     """Return the rules of a driver once they are of these devices and no others."""
 
     def there() -> tuple[list[Object]]:
@@ -39,7 +40,7 @@ def wait_rules(cluster: RealCluster, driver: str, *wanted: str, within: float = 
             raise Failed(f"rules of {devices_of(found)}")
         return (found,)
 
-    return cluster.wait_for(f"rules of {driver} for {sorted(wanted)}", there, within)[0]
+    return cluster.wait_for(f"rules of {driver} for {sorted(wanted)}", there)[0]
 
 
 @dataclass
@@ -103,12 +104,15 @@ class Controller:
 
 
 def status(cluster: RealCluster, name: str) -> Object:
-    """Return what a controller says of itself in its ConfigMap. Raises Failed as long as it says nothing."""
+    """Return what a controller says of itself in its ConfigMap; what is empty is not in it, but for `devices`.
+
+    Raises Failed as long as it says nothing.
+    """
     found = cluster.clients.find("configmap", f"{name}-status", "--namespace", cluster.settings.namespace)
     if found is None:
         raise Failed(f"no ConfigMap {name}-status")
     read: Object = json.loads(found["data"]["status.json"])
-    return read
+    return {"devices": [], **read}
 
 
 @contextmanager
@@ -186,7 +190,7 @@ class Using:
 
 
 def using(space: Space, pod: Object) -> Using:
-    """Return a Pod with the device of its only claim. Raises Failed while it does not run or has no claim yet."""
+    """Return a Pod with the device of its only claim. Raises Failed while it does not run, or has none (any more)."""
     running = pod["status"].get("phase") == "Running" and all(
         entry["ready"] for entry in pod["status"]["containerStatuses"]
     )
@@ -195,8 +199,10 @@ def using(space: Space, pod: Object) -> Using:
     (name, *_) = [*named, *filter(None, claims), ""]
     if not running or not name:
         raise Failed(f"Pod {pod['metadata']['name']}: {pod['status'].get('phase')}, {pod['status'].get('conditions')}")
-    results = space.claim(name)["status"]["allocation"]["devices"]["results"]
-    return Using(pod, str(results[0]["device"]), str(name))
+    devices = [device for _, _, device in allocated(space.claim(name))]
+    if not devices:
+        raise Failed(f"claim {name} of Pod {pod['metadata']['name']} has no device")
+    return Using(pod, devices[0], str(name))
 
 
 def of_deployment(space: Space, name: str, besides: str = "") -> Using:
@@ -227,9 +233,9 @@ def is_evicted(space: Space, used: Using) -> bool:
     raise Failed(f"Pod {meta['name']} is there: {found['status'].get('conditions')}")
 
 
-def wait_evicted(space: Space, used: Using, within: float = 60.0) -> None:
+def wait_evicted(space: Space, used: Using) -> None:
     """Wait until a Pod is told to end. It ends later, and holds its device until then: see `Space.wait_free`."""
-    space.cluster.wait_for(f"Pod {used.pod['metadata']['name']} is evicted", lambda: is_evicted(space, used), within)
+    space.cluster.wait_for(f"Pod {used.pod['metadata']['name']} is evicted", lambda: is_evicted(space, used))
 
 
 def stays(space: Space, used: Using) -> bool:

@@ -55,12 +55,13 @@ def door(cluster: str, inside: Path, outside: Path) -> Iterator[None]:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         words = [str(listening.fileno()), str(found.hostname), str(found.port or 443)]
         command = [sys.executable, "-m", "hack.cluster", "run", "--name", cluster, "--", sys.executable, "-c", PORTER]
-        porter = subprocess.Popen([*command, *words], cwd=CHECKOUT, pass_fds=[listening.fileno()], env=os.environ)
         content["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{listening.getsockname()[1]}"
         outside.write_text(yaml.safe_dump(content))
         outside.chmod(0o600)
-        try:
-            yield
-        finally:
-            porter.terminate()
-            porter.wait()
+        with subprocess.Popen(
+            [*command, *words], cwd=CHECKOUT, pass_fds=[listening.fileno()], env=os.environ
+        ) as porter:
+            try:
+                yield
+            finally:
+                porter.terminate()

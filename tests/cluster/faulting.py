@@ -111,9 +111,16 @@ class FaultFile:
         self._faults = {name: entry for name, entry in self._faults.items() if name not in gone}
         self._write()
 
+    def spoil(self) -> None:
+        """Put something else into it, until the next change."""
+        self._replace("kind: [")
+
     def _write(self) -> None:
+        self._replace(yaml.safe_dump_all(self._faults.values()))
+
+    def _replace(self, text: str) -> None:
         new = self.path.with_suffix(".new")
-        new.write_text(yaml.safe_dump_all(self._faults.values()))
+        new.write_text(text)
         os.replace(new, self.path)  # noqa: PTH105 - one step, as its reader expects
 
 
@@ -165,9 +172,7 @@ def device(cluster: RealCluster, driver: str, node: str, name: str) -> Published
     return found[name]
 
 
-def wait_taints(
-    cluster: RealCluster, place: tuple[str, str, str], wanted: Mapping[str, tuple[str, str]], within: float = 60.0
-) -> Published:
+def wait_taints(cluster: RealCluster, place: tuple[str, str, str], wanted: Mapping[str, tuple[str, str]]) -> Published:
     """Return a device (driver, node, name) once its taints are these: value and effect by what is wrong."""
 
     def there() -> Published:
@@ -176,7 +181,7 @@ def wait_taints(
             raise Failed(f"taints {found.brief}")
         return found
 
-    return cluster.wait_for(f"the taints of {place[2]} are {wanted}", there, within)
+    return cluster.wait_for(f"the taints of {place[2]} are {wanted}", there)
 
 
 def wait_untainted(cluster: RealCluster) -> None:

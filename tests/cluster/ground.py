@@ -64,8 +64,14 @@ class Ground:
             wait_taints(self.cluster, self.place(name), LOST)
 
     def clear(self) -> None:
-        """Repair everything, end all Pods, and wait until every GPU is published without a taint."""
+        """Repair everything, end all Pods, and wait until every GPU is published without a taint.
+
+        A test that failed may have left the driver ended: without it no Pod ends, and each later test would fail, too.
+        """
         self.faults.repair()
+        if not self.driver.runs:
+            self.driver.end()
+            self.driver.start()
         self.space.delete_pods()
         for name in sorted(EVERY):
             wait_taints(self.cluster, self.place(name), {})

@@ -112,7 +112,7 @@ class Space:
 
     def wait_free(self) -> None:
         """Wait until Pods that end, or are gone, hold no claim: Kubernetes takes its devices back a moment later."""
-        self.cluster.wait_for("the devices of Pods that are gone are free", self._is_free, within=120)
+        self.cluster.wait_for("the devices of Pods that are gone are free", self._is_free)
 
     def _is_free(self) -> bool:
         found = self.cluster.clients.items("pods,resourceclaims", "--namespace", self.name)

@@ -80,7 +80,7 @@ class Outside:
         before = len(self.entries("ready"))
         self.launch()
         self.cluster.wait_for(f"slices of {self.purpose}", self.published)
-        self.cluster.wait_for(f"both drivers of {self.purpose} are ready", lambda: self._is_ready(before + 2))
+        self.cluster.wait_for(f"both drivers of {self.purpose} are ready", lambda: self._is_ready(before))
 
     def boot(self, boot_id: str) -> None:
         """Give the node another boot id, as far as this driver knows."""
@@ -94,13 +94,19 @@ class Outside:
         with self.log.open("a") as log:
             self._process = spawn(words, log)
 
-    def _is_ready(self, told: int) -> bool:
+    def _is_ready(self, before: int) -> bool:
+        """Tell whether each driver has told so since there were so many lines that do: one may do it twice."""
         self.check()
-        return len(self.entries("ready")) >= told
+        return {line["driver"] for line in self.entries("ready")[before:]} == {self.gpu.driver, self.nic.driver}
+
+    @property
+    def runs(self) -> bool:
+        """Whether the process is there."""
+        return self._process is not None and self._process.poll() is None
 
     def check(self) -> None:
         """Raise Failed when the process has ended."""
-        if self._process is None or self._process.poll() is not None:
+        if not self.runs:
             raise Failed(f"the driver has ended:\n{self.log.read_text()}")
 
     def published(self) -> list[Object]:
@@ -117,15 +123,16 @@ class Outside:
         """End the process and wait for that."""
         if self._process is None:
             return
+        process, self._process = self._process, None
         try:
             self._signal(signal)
-            self._process.wait(GRACE)
+            process.wait(GRACE)
         except subprocess.TimeoutExpired:
             self._signal("KILL")
-            self._process.wait(GRACE)
             raise
         finally:
-            self._process = None
+            process.kill()
+            process.wait()
 
     def _signal(self, signal: str) -> None:
         """Send a signal to the process, which may have ended by itself."""

@@ -28,6 +28,7 @@ NODES = 2
 VALUES = "tests/cluster/values.yaml"
 UNABLE = 3  # the launcher's exit code where the machine cannot run a cluster
 BUSYBOX = "localhost/busybox:test"
+PATIENCE = 120.0  # seconds for anything that is waited for: it takes a few, and a loaded machine is many times slower
 T = TypeVar("T")
 
 
@@ -67,7 +68,7 @@ class RealCluster:
         """Run a command on a node (1, 2), with the node's own files, network and processes."""
         return launcher("exec", "--name", self.name, "--node", str(node), "--", *words, check=check)
 
-    def wait_for(self, what: str, condition: Callable[[], T | None], within: float = 60.0) -> T:
+    def wait_for(self, what: str, condition: Callable[[], T | None], within: float = PATIENCE) -> T:
         """Return the first true result of `condition`; its Failed, or the last result, goes into the error."""
         return wait_for(what, condition, within)
 

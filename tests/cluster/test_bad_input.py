@@ -12,9 +12,8 @@ from hack.cluster.folders import CHECKOUT, State
 from hack.tour.clients import Failed, Object
 from tests.cluster.objects import Space, claim, plain
 from tests.cluster.outside import Outside, outside
-from tests.cluster.real import NAME, RealCluster
+from tests.cluster.real import NAME, PATIENCE, RealCluster
 
-DONE_WITHIN = 60.0
 FAILED, BAD_INPUT = 1, 2
 PROBES = "127.0.0.1:18089"
 
@@ -35,7 +34,7 @@ def said(driver: Outside, **settings: str) -> tuple[int, str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=DONE_WITHIN,
+        timeout=PATIENCE,
     )
     return done.returncode, done.stderr
 

@@ -51,7 +51,7 @@ def refusal(space: Space, manifest: dict[str, object]) -> str:
 def test_misspelt_parameters_are_named(real_cluster: RealCluster, space: Space) -> None:
     """The server refuses them and names the key; with admission off the Pod's event does."""
     wrong = claim("wrong", {GPU: 1}, {GPU: MISSPELT})
-    assert "powerLimit: unknown key" in refusal(space, wrong)
+    real_cluster.wait_for("the server refuses it", lambda: "powerLimit: unknown key" in refusal(space, wrong))
     with admission_off(real_cluster):
         real_cluster.wait_for("the server takes it", lambda: not refusal(space, wrong))
         space.create(wrong, pod("pod", "wrong", NODE))
@@ -60,7 +60,7 @@ def test_misspelt_parameters_are_named(real_cluster: RealCluster, space: Space) 
         assert "powerLimitWatts" in message
         stored = space.claim("wrong")
         space.delete_pods("pod")
-    real_cluster.wait_for("the server refuses it again", lambda: refusal(space, wrong))
+    real_cluster.wait_for("the server refuses it again", lambda: "powerLimit: unknown key" in refusal(space, wrong))
     assert left([OnNode(real_cluster, NODE, GPU)], stored) == []
 
 
@@ -87,7 +87,7 @@ def test_a_slow_prepare_is_joined_by_the_next_call(real_cluster: RealCluster, sp
     with outside(real_cluster, "slow", tmp_path, {"simulation.profile": str(profile)}, space) as driver:
         gpu = driver.gpu
         space.create(claim("slow", {gpu.driver: 1}, {gpu.driver: LIMITED}), pod("pod", "slow", NODE))
-        (message, *_) = real_cluster.wait_for("an event", lambda: space.events("pod", FAILED_PREPARE), within=90)
+        (message, *_) = real_cluster.wait_for("an event", lambda: space.events("pod", FAILED_PREPARE))
         assert "still being worked on when the call's time was over" in message
         space.running("pod")
         assert space.printed("pod").variables["DRASIM_GPU_0_POWER_LIMIT_WATTS"] == "300"

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import datetime
 from itertools import groupby
 
 import msgspec
@@ -31,14 +30,13 @@ from tests.cluster.faulting import (
     writes,
 )
 from tests.cluster.objects import GPU, NIC, Space, claim, devices
-from tests.cluster.real import RealCluster
+from tests.cluster.real import PATIENCE, RealCluster
 from tests.cluster.watching import FAULTS as FAULTS_PATH
 from tests.cluster.watching import Pool, Watching, pool_of, watching
 
 NODE = "node1"
 BURST = 100
-SEEN_WITHIN = 5.0  # seconds between what is seen of a fault and what is written of it, in whole seconds each
-FEW = 12  # writes of one pool during a burst
+FEW = 12  # writes of one pool during a burst, however long that takes: its eight devices fail once each
 
 
 @pytest.fixture
@@ -103,7 +101,7 @@ def test_problems_of_a_device_hold_and_clear_alone(real_cluster: RealCluster, gi
 
 def test_another_effect_gives_another_time(real_cluster: RealCluster, given: Faults) -> None:
     """A harmless XID informs only; when a bad one joins it, the taint of the kind is of the bad one's time."""
-    place = (GPU, NODE, "gpu-6")
+    place, began = (GPU, NODE, "gpu-6"), _now(real_cluster)
     given.create(fault("harmless", NODE, "gpu-6", "xid", "13"))
     before = wait_taints(real_cluster, place, {"xid": ("13", "None")})
     assert before.health == "Healthy"
@@ -113,12 +111,8 @@ def test_another_effect_gives_another_time(real_cluster: RealCluster, given: Fau
     after = wait_taints(real_cluster, place, {"xid": ("79", "NoSchedule")})
     assert after.health == "Unhealthy"
     assert after.since["xid"] > before.since["xid"]
-    assert abs(_seconds(before.since["xid"]) - _seconds(started)) <= SEEN_WITHIN
+    assert began <= started <= before.since["xid"], "given, told to the machine, and found there by a look"
     assert given.wait("harmless", "Active")["firstSeen"] == started
-
-
-def _seconds(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp()
 
 
 def _now(cluster: RealCluster) -> str:
@@ -146,7 +140,9 @@ def test_a_root_that_is_down_takes_both_devices(real_cluster: RealCluster, given
 def test_a_fault_with_a_time_line(real_cluster: RealCluster, given: Faults) -> None:
     """It waits for `after`, stands for `duration`, and is over by itself; its status says so."""
     with watching(real_cluster, FAULTS_PATH) as told, watching(real_cluster) as seen:
-        given.create(fault("short", NODE, "nic-6", "lost", after="3s", duration="3s"))
+        given.create(
+            fault("short", NODE, "nic-6", "lost", after="8s", duration="8s")
+        )  # long enough to write of each phase
         cleared = given.wait("short", "Cleared")
         wait_taints(real_cluster, (NIC, NODE, "nic-6"), {})
     objects = [change.object for change in told.changes if change.object["metadata"]["name"] == given.named("short")]
@@ -217,7 +213,7 @@ def test_the_command_line_writes_the_same_objects(real_cluster: RealCluster) -> 
             [sys.executable, "-m", "drasim", *words],
             {**os.environ, "KUBECONFIG": str(real_cluster.kubeconfig)},
         )
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=env)
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE, env=env)
 
     refused = drasim("fault", "inject", "--node", NODE, "gpu-99", "lost")
     assert refused.returncode != 0
@@ -265,12 +261,16 @@ def test_a_burst_of_faults_needs_few_writes(real_cluster: RealCluster, given: Fa
             return True
 
         real_cluster.wait_for("all faults are Active", active)
-        sick = [f"gpu-{number}" for number in range(8)]
-        assert {device(real_cluster, GPU, NODE, name).health for name in sick} == {"Unhealthy"}
+        real_cluster.wait_for("every GPU is published as sick", lambda: health_of_all(real_cluster) == {"Unhealthy"})
     found = writes(seen, pool_of(1, GPU))
     print(f"{BURST} faults: {len(found)} writes")
     assert 1 <= len(found) <= FEW
     assert set(found) == {"MODIFIED"}
+
+
+def health_of_all(cluster: RealCluster) -> set[object]:
+    """Return the health that the GPUs of the node are published with."""
+    return {found.health for found in published(cluster.slices(GPU, NODE)).values()}
 
 
 async def _create(cluster: RealCluster, given: Faults, specs: dict[str, dict[str, str]]) -> None:

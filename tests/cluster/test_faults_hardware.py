@@ -111,7 +111,7 @@ def test_a_device_that_cannot_be_prepared_delays_no_other(ground: Ground) -> Non
     ground.faults.put_all(
         {
             "fails": ("gpu-1", "prepare-fails", ""),
-            "slow": ("gpu-2", "prepare-slow", "40"),
+            "slow": ("gpu-2", "prepare-slow", "3600"),
             "hangs": ("gpu-3", "probe-hangs", ""),
         }
     )
@@ -161,8 +161,7 @@ def test_a_file_that_cannot_be_read_changes_nothing(ground: Ground) -> None:
     """A broken file of faults is told of, and the faults of before stand until it can be read again."""
     ground.faults.put("gone", "gpu-0", "lost")
     before = wait_taints(ground.cluster, ground.place("gpu-0"), LOST)
-    text = ground.faults.path.read_text()
-    ground.faults.path.write_text("kind: [")
+    ground.faults.spoil()
 
     def told() -> bool:
         lines = [line for line in ground.driver.lines() if line["level"] != "info"]
@@ -173,4 +172,3 @@ def test_a_file_that_cannot_be_read_changes_nothing(ground: Ground) -> None:
     ground.cluster.wait_for("the log names the file", told)
     found = device(ground.cluster, *ground.place("gpu-0"))
     assert (found.brief, found.since) == (LOST, before.since)
-    ground.faults.path.write_text(text)

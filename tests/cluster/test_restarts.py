@@ -37,7 +37,7 @@ def driver_container(cluster: RealCluster, restarts: int = 0) -> Object:
             raise Failed(f"restarts: {status['restartCount']}, ready: {status['ready']}, {status['state']}")
         return status
 
-    return cluster.wait_for("the driver's container is ready", ready, within=120)
+    return cluster.wait_for("the driver's container is ready", ready)
 
 
 def prepared_by(cluster: RealCluster, uid: str) -> int:
@@ -77,7 +77,7 @@ def test_a_restarted_kubelet_disturbs_no_pod(real_cluster: RealCluster, space: S
     before = identity(space.started("one", "shared", NODE))
     shared = space.claim("shared")
     uid, files = shared["metadata"]["uid"], left(places, shared)
-    asked = prepared_by(real_cluster, uid)
+    asked = real_cluster.wait_for("both drivers log it", lambda: (told := prepared_by(real_cluster, uid)) >= 2 and told)
     with watching(real_cluster) as seen:
         real_cluster.launcher("restart", "kubelet", "--node", str(NODE))
         pools = [pool_of(NODE, place.driver) for place in places]
@@ -111,11 +111,11 @@ def test_a_rebooted_node_prepares_again(real_cluster: RealCluster, space: Space,
 
 def reboot(driver: Outside) -> None:
     """Do to the driver what a reboot of its node does."""
-    driver.end("KILL")
-    for place in (driver.gpu, driver.nic):
-        place.run("rm", "-f", *place.specs())
-    driver.boot("second-boot")
-    with watching(driver.cluster) as seen:
+    with watching(driver.cluster) as seen:  # a kubelet deletes the slices half a minute after the end, too
+        driver.end("KILL")
+        for place in (driver.gpu, driver.nic):
+            place.run("rm", "-f", *place.specs())
+        driver.boot("second-boot")
         driver.cluster.launcher("restart", "kubelet", "--node", str(NODE))
         seen.wait_wiped(*[pool_of(NODE, place.driver) for place in (driver.gpu, driver.nic)])
         driver.start()
@@ -132,7 +132,10 @@ def check_made_again(driver: Outside, kept: Object, first: Seen, space: Space) -
 
 
 def test_a_pod_that_comes_while_the_kubelet_is_away(real_cluster: RealCluster, space: Space) -> None:
-    """It was bound while the old slices stood; the kubelet that comes back finds the driver, and it runs at once."""
+    """It was bound while the old slices stood; the kubelet that comes back finds the driver, and it runs.
+
+    Which it comes to first, the Pod or the driver's socket, is the kubelet's own affair.
+    """
     space.create(claim("meanwhile", {GPU: 1}))
     real_cluster.launcher("stop", "kubelet", "--node", str(NODE))
     try:
@@ -141,4 +144,5 @@ def test_a_pod_that_comes_while_the_kubelet_is_away(real_cluster: RealCluster, s
     finally:
         real_cluster.launcher("start", "kubelet", "--node", str(NODE))
     space.running("meanwhile")
-    assert space.events("meanwhile", FAILED_PREPARE) == []
+    failures = space.events("meanwhile", FAILED_PREPARE)
+    assert [message for message in failures if f"DRA driver {GPU} is not registered" not in message] == []

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import IO, Any
 
 from hack.tour.clients import Failed, Object
-from tests.cluster.real import RealCluster
+from tests.cluster.real import PATIENCE, RealCluster
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 RULES = "/apis/resource.k8s.io/v1/devicetaintrules"
@@ -151,7 +151,7 @@ def watching(cluster: RealCluster, path: str = SLICES) -> Iterator[Watching]:
         reader = threading.Thread(target=seen.read, args=[process.stdout])
         reader.start()
         try:
-            assert seen.synced.wait(30), f"the watch of {path} did not begin"
+            assert seen.synced.wait(PATIENCE), f"the watch of {path} did not begin"
             yield seen
             seen.catch_up()
         finally:

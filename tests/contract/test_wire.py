@@ -1,6 +1,5 @@
 """The wire between kubelet and plugin: one server, asked with the code generated for every version."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import quote
@@ -109,8 +108,7 @@ async def test_health_v1(server: Server) -> None:
     """The v1 stream begins with a report at once."""
     async with dialled(server.sockets[0], "localhost") as channel:
         call = health_v1_grpc.DRAResourceHealthStub(channel).NodeWatchResources(health_v1.NodeWatchResourcesRequest())
-        async with asyncio.timeout(5):
-            report = await call.read()
+        report = await call.read()
         call.cancel()
     assert isinstance(report, health_v1.NodeWatchResourcesResponse)
     (device,) = report.devices
@@ -123,8 +121,7 @@ async def test_health_v1alpha1(server: Server) -> None:
     request = health_v1alpha1.NodeWatchResourcesRequest()
     async with dialled(server.sockets[0], "localhost") as channel:
         call = health_v1alpha1_grpc.DRAResourceHealthStub(channel).NodeWatchResources(request)
-        async with asyncio.timeout(5):
-            report = await call.read()
+        report = await call.read()
         call.cancel()
     assert isinstance(report, health_v1alpha1.NodeWatchResourcesResponse)
     assert [(each.device.device_name, each.health) for each in report.devices] == [("d", health_v1alpha1.UNHEALTHY)]
