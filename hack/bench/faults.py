@@ -15,7 +15,7 @@ from hack.bench import evictions, objects
 from hack.bench.api import Watch
 from hack.bench.contestants import FULL, GPU, SMALL, Contestant
 from hack.bench.figures import OURS
-from hack.bench.instance import Instance, Place, started, wait_for
+from hack.bench.instance import Instance, Place, connects, started, wait_for
 from hack.bench.plan import Plan
 from hack.bench.process import cpu, rss
 from hack.bench.samples import Collected
@@ -70,7 +70,7 @@ def failing(
     path.unlink(missing_ok=True)
     with started(place, told(contestant, path, settings), machine) as instance:
         instance.wait_slices(gpus=contestant.gpus(machine))
-        wait_for(path.exists, "the socket through which hardware is told to fail")
+        wait_for(lambda: connects(path), "the socket through which hardware is told to fail")
         hardware = Machine(path)
         try:
             yield instance, hardware

@@ -50,7 +50,7 @@ class Box:
     @property
     def plan(self) -> Plan:
         """Return what the box runs."""
-        return Plan.load(self.state.plan.read_text())
+        return Plan.load(text(self.state, self.state.plan))
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the state of every component."""
@@ -125,6 +125,15 @@ class Box:
         self.init.kill()
         self.init.ended(END_WITHIN)
         clean(self.state)
+
+
+def text(state: State, file: Path) -> str:
+    """Return a file of a running cluster, which may be ending meanwhile."""
+    try:
+        return file.read_text()
+    except FileNotFoundError:
+        msg = f"cluster {state.name} is just being ended by another process"
+        raise ClusterError(msg) from None
 
 
 def clean(state: State) -> None:

@@ -65,7 +65,7 @@ def status(asked: argparse.Namespace) -> int:
     if box is None:
         print(json.dumps({"name": asked.name, "up": False}) if asked.json else f"cluster {asked.name} is not up")
         return 1
-    rows, ready = box.rows(), _ready_nodes(box)
+    rows, ready = box.rows(), launch.ready_nodes(box)  # none when the API server does not answer: its row says so
     wanted = [node.name for node in nodes(box.plan.nodes)]
     fine = all(row["state"] == "ready" for row in rows) and ready.issuperset(wanted)
     if asked.json:
@@ -74,13 +74,6 @@ def status(asked: argparse.Namespace) -> int:
         print(_table(rows, {name: name in ready for name in wanted}))
         print(f"kubeconfig {box.state.kubeconfig}\nlogs       {box.state.logs}")
     return 0 if fine else 1
-
-
-def _ready_nodes(box: Box) -> set[str]:
-    try:
-        return launch.ready_nodes(box)
-    except ClusterError:
-        return set()  # the API server does not answer, as its own row says
 
 
 def _report(box: Box, rows: list[dict[str, Any]], ready: dict[str, bool], *, fine: bool) -> dict[str, Any]:

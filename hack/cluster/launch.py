@@ -72,7 +72,7 @@ def up(state: State, options: Options, progress: Progress) -> None:
 def _already_up(state: State, options: Options, progress: Progress) -> bool:
     if Box.find(state) is None:
         return False
-    if (state.root / OPTIONS).read_text() != options.dump():
+    if boxes.text(state, state.root / OPTIONS) != options.dump():
         end = f"python3 -m hack.cluster down --name {state.name}"
         msg = f"cluster {state.name} is up with other options; end it first: {end}"
         raise ClusterError(msg)
@@ -279,8 +279,8 @@ class Start:
 
 
 def ready_nodes(box: Box) -> set[str]:
-    """Return the names of the nodes whose kubelet says they are Ready."""
-    status, body = box.read("/api/v1/nodes")
+    """Return the names of the nodes whose kubelet says they are Ready; none while the API server does not answer."""
+    status, body = _asked(box, "/api/v1/nodes")
     items: Sequence[Mapping[str, Any]] = body["items"] if status == HTTPStatus.OK else ()
     return {item["metadata"]["name"] for item in items if _is_ready(item)}
 
@@ -292,7 +292,14 @@ def _is_ready(node: Mapping[str, Any]) -> bool:
 
 def _has_account(box: Box) -> bool:
     """Tell whether pods can be made: the controller manager makes the account they run as a while after its start."""
-    return box.read("/api/v1/namespaces/default/serviceaccounts/default")[0] == HTTPStatus.OK
+    return _asked(box, "/api/v1/namespaces/default/serviceaccounts/default")[0] == HTTPStatus.OK
+
+
+def _asked(box: Box, path: str) -> tuple[int, Any]:
+    try:
+        return box.read(path)
+    except ClusterError:
+        return 0, None  # it does not answer at the moment, also a ready one on a machine that is busy
 
 
 def why(row: Mapping[str, Any]) -> str:

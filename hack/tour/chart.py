@@ -1,6 +1,7 @@
 """Installing the chart, and what one wants to know of an installed driver."""
 
 import json
+from functools import partial
 
 from hack.tour.clients import CHECKOUT, Failed, Object, wait_for
 from hack.tour.settings import Settings
@@ -70,9 +71,15 @@ def files(settings: Settings) -> list[str]:
     found = []
     for pod in pods(settings):
         where = ["--namespace", settings.namespace, pod["metadata"]["name"], "--container", "drasim"]
-        listing = settings.clients.run("exec", *where, "--", "find", *folders, "-name", "*.json")
+        find = ["exec", *where, "--", "find", *folders, "-name", "*.json"]
+        # find ends with an error when something goes while it looks, as claims of Pods that are ending do.
+        (listing,) = wait_for(f"a list of the files in {pod['metadata']['name']}", partial(_one, settings, find))
         found += [f"{pod['spec']['nodeName']}:{line}" for line in listing.splitlines()]
     return found
+
+
+def _one(settings: Settings, words: list[str]) -> tuple[str]:
+    return (settings.clients.run(*words),)  # true, also when nothing was printed
 
 
 def slices(settings: Settings) -> list[Object]:

@@ -1,6 +1,7 @@
 """What slices, rules and Pods say about sick devices; pure."""
 
 from collections.abc import Iterable
+from datetime import datetime
 
 from hack.tour.clients import Object
 from hack.tour.devices import Key
@@ -71,6 +72,17 @@ def unschedulable(pod: Object) -> str:
     conditions = pod["status"].get("conditions") or ()
     waits = (c for c in conditions if c["type"] == "PodScheduled" and c["status"] == "False")
     return next((str(condition.get("message", "")) for condition in waits), "")
+
+
+def seconds(stamp: str) -> float:
+    """Return a time of the API, which has whole seconds."""
+    return datetime.fromisoformat(stamp).timestamp()
+
+
+def told_to_end(pod: Object) -> float:
+    """Return when a Pod that is ending was told so: its deletion is dated to when that time is up."""
+    meta = pod["metadata"]
+    return seconds(meta["deletionTimestamp"]) - float(meta.get("deletionGracePeriodSeconds", 0))
 
 
 def runs(pod: Object) -> bool:

@@ -39,13 +39,16 @@ def wait_account(clients: Clients, namespace: str) -> None:
 
 
 def of_deployment(clients: Clients, name: str, namespace: str) -> Object:
-    """Return the one Pod of a Deployment of the examples, running."""
+    """Return the one Pod of a Deployment of the examples, running: whichever it is by then."""
 
-    def made() -> str | None:
+    def ready() -> Object:
         found = clients.items("pods", "--namespace", namespace, "--selector", f"app={name}")
-        return next((pod["metadata"]["name"] for pod in found if "deletionTimestamp" not in pod["metadata"]), None)
+        there = [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+        if up := next((pod for pod in there if _runs(pod)), None):
+            return up
+        raise Failed("; ".join(_why(clients, pod, namespace) for pod in there) or "no Pod")
 
-    return running(clients, wait_for(f"a Pod of Deployment {name}", made), namespace)
+    return wait_for(f"a Pod of Deployment {name} is Running", ready, within=120)
 
 
 def running(clients: Clients, name: str, namespace: str) -> Object:
@@ -53,7 +56,7 @@ def running(clients: Clients, name: str, namespace: str) -> Object:
 
     def ready() -> Object | None:
         pod = clients.get("pod", name, "--namespace", namespace)
-        if pod["status"].get("phase") == "Running" and all(_running(status) for status in _containers(pod)):
+        if _runs(pod):
             return pod
         raise Failed(_why(clients, pod, namespace))
 
@@ -81,13 +84,9 @@ def claims(clients: Clients, pod: Object) -> list[Object]:
     return [clients.get("resourceclaim", name, "--namespace", namespace) for name in names]
 
 
-def _containers(pod: Object) -> list[Object]:
-    statuses: list[Object] = pod["status"].get("containerStatuses", [])
-    return statuses
-
-
-def _running(status: Object) -> bool:
-    return "running" in status["state"]
+def _runs(pod: Object) -> bool:
+    statuses = pod["status"].get("containerStatuses") or ()
+    return pod["status"].get("phase") == "Running" and all("running" in status["state"] for status in statuses)
 
 
 def _why(clients: Clients, pod: Object, namespace: str) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
+from rich.markup import escape
 
 from hack.tour import chart
 from hack.tour.clients import Failed
@@ -55,7 +56,7 @@ def _farewell(settings: Settings, console: Console) -> None:
 
 def _report(number: int, step: Step, failure: Failed, settings: Settings, console: Console) -> None:
     """Say which step failed and why, and what the cluster has to say about it."""
-    console.print(f"   [red]failed[/red]: {failure}", highlight=False, markup=True)
+    console.print(f"   [red]failed[/red]: {escape(str(failure))}", highlight=False, markup=True)
     for what, look in (("events", _events), ("logs", _logs)):
         console.print(f"\n   {what}:", highlight=False)
         try:

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -49,9 +50,13 @@ class Watch:
         self._began = self._ended = False
 
     def read(self, lines: Iterable[str]) -> None:
-        """Take events, a line of JSON each, until they end."""
+        """Take events, a line of JSON each, until they end; of a client that was ended, the last may be half a line."""
         for line in lines:
-            self._take(json.loads(line))
+            try:
+                event = json.loads(line)
+            except ValueError:
+                break
+            self._take(event)
         with self._news:
             self._ended = True
             self._news.notify_all()
@@ -106,21 +111,32 @@ def watching(clients: Clients, resources: Mapping[str, str]) -> Iterator[dict[st
 def _running(clients: Clients, path: str) -> Iterator[Watch]:
     command = [*clients.kubectl, "get", "--raw", f"{path}?{STREAM}"]
     watch = Watch(path)
-    with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        cwd=CHECKOUT,
-        env=dict(clients.environment),
-    ) as process:
+    with (
+        tempfile.TemporaryFile("w+") as said,
+        subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            text=True,
+            cwd=CHECKOUT,
+            env=dict(clients.environment),
+        ) as process,
+    ):
         reader = threading.Thread(target=watch.read, args=[_lines(process.stdout)])
         reader.start()
         try:
             yield watch
+        except Failed as failure:
+            raise Failed(f"{failure}{_complaint(said)}") from None
         finally:
             process.terminate()
             reader.join()
+
+
+def _complaint(said: IO[str]) -> str:
+    said.seek(0)
+    text = said.read().strip()
+    return f"; kubectl says: {text}" if text else ""
 
 
 def _lines(stream: IO[str] | None) -> Iterator[str]:

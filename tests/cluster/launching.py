@@ -6,14 +6,14 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from hack.cluster.folders import CHECKOUT
 
-NAME = "launcher"
-"""A name of its own, so that these tests can run beside the cluster of others."""
+NAME = f"{os.environ.get('DRASIM_TEST_CLUSTER', 'test')}-launcher"
+"""A name of its own, so that these tests can run beside the cluster of others, and two runs beside each other."""
 LIMIT = 200  # seconds for a command that starts a cluster
 PATIENCE = 120  # seconds for what takes a few on an idle machine
 BUILD_LIMIT = 2400  # seconds for the first build, beside other work on two cores
@@ -76,6 +76,13 @@ def component(name: str, node: int = 0) -> dict[str, Any]:
     return next(row for row in status()["components"] if (row["component"], row["node"]) == (name, node))
 
 
+def processes() -> list[tuple[object, ...]]:
+    """Return what a cluster consists of: unlike states, which an answer that comes late changes, this stays."""
+    told = status()
+    rows = [(row["component"], row["node"], row["pid"], row["restarts"]) for row in told["components"]]
+    return [(told["init"], told["keeper"]), *rows]
+
+
 @dataclass(frozen=True)
 class Pod:
     """A pod that runs one shell line in the busybox image."""
@@ -121,6 +128,14 @@ def seconds_to(what: str, said: str) -> float:
 
 def wait_until(true: Callable[[], object], seconds: float = PATIENCE) -> None:
     end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "did not come true in time"
+    while not (seen := true()):
+        assert time.monotonic() < end, f"did not come true within {seconds} s; seen last: {seen}"
+        time.sleep(0.2)
+
+
+def wait_until_none(found: Callable[[], Sequence[object]], seconds: float = PATIENCE) -> None:
+    """Wait until nothing is found any more; what still is stands in the error."""
+    end = time.monotonic() + seconds
+    while left := found():
+        assert time.monotonic() < end, left
         time.sleep(0.2)

@@ -3,7 +3,9 @@
 import os
 import re
 import subprocess
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -37,6 +39,7 @@ SYSCTLS = (
 )
 BUSY = re.compile(r"fs/(dentry|inode|file-nr|aio-nr|.*inotify)|vm/(stat_refresh|drop_caches|compact)|nr_|random")
 KINDS = ("mnt", "net", "pid", "uts")
+LOOKS, PAUSE = 25, 0.2
 
 
 @dataclass(frozen=True)
@@ -62,9 +65,21 @@ class Machine:
             frozenset(_groups(cluster)),
             frozenset(_sysctls()),
             frozenset(_devices()),
-            frozenset(line for line in _lines("iptables-save") if not line.startswith(("#", ":"))),
+            # Rules only: a table without any appears when its module is loaded, by whomever.
+            frozenset(line for line in _lines("iptables-save") if line.startswith("-")),
             frozenset([*_names(), *(f"{name} {_text(Path(name))}" for name in FILES)]),
         )
+
+    @classmethod
+    def at_rest(cls, cluster: str) -> "Machine":
+        """Look until two looks are the same: what just goes away must not count as having been there."""
+        last = cls.now(cluster)
+        for _ in range(LOOKS):
+            time.sleep(PAUSE)
+            if (now := cls.now(cluster)) == last:
+                break
+            last = now
+        return last
 
     def differences(self, before: "Machine") -> list[str]:
         """Return what came and what went since then."""
@@ -83,12 +98,23 @@ class Spaces:
     ours: frozenset[str]
 
     @classmethod
-    def of(cls, init: int) -> "Spaces":
-        """Return the namespaces of process 1 of a box and of everything in its process namespace."""
+    @contextmanager
+    def of(cls, init: int) -> Iterator["Spaces"]:
+        """Hold the namespaces of process 1 of a box and of everything in its process namespace.
+
+        Held open, since the kernel gives the number of a namespace that is gone to the next one that anybody makes.
+        """
         space = _space(init, "pid")
+        assert space, f"process {init} has ended"
         members = [pid for pid in _pids() if _space(pid, "pid") == space]
-        outside = {_space(os.getpid(), kind) for kind in KINDS}
-        return cls(frozenset(_space(pid, kind) for pid in members for kind in KINDS) - outside - {""})
+        with ExitStack() as held:
+            descriptors = []
+            for path in (f"/proc/{pid}/ns/{kind}" for pid in members for kind in KINDS):
+                with suppress(OSError):  # it has just ended
+                    descriptors.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+                    held.callback(os.close, descriptors[-1])
+            outside = {_space(os.getpid(), kind) for kind in KINDS}
+            yield cls(frozenset(str(Path(f"/proc/self/fd/{number}").readlink()) for number in descriptors) - outside)
 
     def processes(self) -> list[int]:
         """Return the processes that are in one of the namespaces."""
@@ -108,16 +134,17 @@ def _space(pid: int, kind: str) -> str:
 
 def _processes(cluster: str) -> Iterable[str]:
     """Return the processes that belong to the cluster by their group, or that name its state folder or keeper."""
-    signs = (f"/{cgroups.group(cluster)}/", f"{state_root() / cluster}/", f"hack.cluster.keeper {cluster}")
+    signs = (f"/{cgroups.group(cluster)}/", f"{state_root() / cluster}/", f"hack.cluster.keeper {cluster} ")
     for pid in _pids():
-        known = _text(Path(f"/proc/{pid}/cgroup")) + _text(Path(f"/proc/{pid}/cmdline")).replace("\0", " ")
-        if any(sign in known for sign in signs):
-            yield f"{pid} {known[-200:]}"
+        groups, line = (_text(Path(f"/proc/{pid}/{name}")).replace("\0", " ") for name in ("cgroup", "cmdline"))
+        # One without a command line has ended; whoever started it has not asked yet how.
+        if line and any(sign in groups + line for sign in signs):
+            yield f"{pid} {(groups + line)[-200:]}"
 
 
 def _groups(cluster: str) -> Iterable[str]:
     for hierarchy in cgroups.mounted():
-        for path in hierarchy.iterdir():
+        for path in _entries(hierarchy):
             if path.is_dir() and (path.name == cgroups.group(cluster) or not path.name.startswith("kcbox-")):
                 yield str(path)
 
@@ -125,7 +152,7 @@ def _groups(cluster: str) -> Iterable[str]:
 def _sysctls() -> Iterable[str]:
     for pattern in SYSCTLS:
         for path in Path("/proc/sys").glob(pattern):
-            for file in path.iterdir() if path.is_dir() else [path]:
+            for file in _entries(path) if path.is_dir() else [path]:
                 name = str(file.relative_to("/proc/sys"))
                 if file.is_file() and not BUSY.search(name):
                     yield f"{name} {_text(file)}"
@@ -136,16 +163,24 @@ def _devices() -> Iterable[str]:
         if folder.startswith(("/dev/shm", "/dev/pts", "/dev/mqueue")):
             continue
         for name in names:
-            found = os.lstat(f"{folder}/{name}")
-            yield f"{folder}/{name} {found.st_mode:o} {found.st_rdev}"
+            with suppress(FileNotFoundError):
+                found = os.lstat(f"{folder}/{name}")
+                yield f"{folder}/{name} {found.st_mode:o} {found.st_rdev}"
 
 
 def _names() -> Iterable[str]:
     own = state_root()
     for folder in FOLDERS:
-        for path in Path(folder).iterdir():
+        for path in _entries(Path(folder)):
             if path != own:  # other clusters come and go in it
                 yield str(path)
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except FileNotFoundError:
+        return []  # an interface of others, for example, that went while this was looking
 
 
 def _text(path: Path) -> str:

@@ -92,15 +92,17 @@ async def test_each_line_is_what_stands(tmp_path: Path) -> None:
         server = await asyncio.start_unix_server(partial(faulty.obey, simulated), tmp_path / "s")
         async with server:
             reader, writer = await asyncio.open_unix_connection(tmp_path / "s")
-            for wanted in ([("gpu-63", "xid", "79"), ("nic-0", "link-down", "")], []):
-                before = time.time()
-                writer.write((json.dumps(wanted) + "\n").encode())
-                assert before <= float(await reader.readline()) <= time.time()
-                assert kinds(simulated) == sorted(kind for _, kind, _ in wanted)
-            writer.write_eof()
-            assert await reader.read() == b"", "it ends with the other side"
-            writer.close()
-            await writer.wait_closed()
+            try:
+                for wanted in ([("gpu-63", "xid", "79"), ("nic-0", "link-down", "")], []):
+                    before = time.time()
+                    writer.write((json.dumps(wanted) + "\n").encode())
+                    assert before <= float(await reader.readline()) <= time.time()
+                    assert kinds(simulated) == sorted(kind for _, kind, _ in wanted)
+                writer.write_eof()
+                assert await reader.read() == b"", "it ends with the other side"
+            finally:
+                writer.close()
+                await writer.wait_closed()
 
 
 def kinds(machine: SimulatedMachine) -> list[str]:

@@ -59,8 +59,10 @@ async def serving(driver: Counting, path: Path) -> AsyncIterator[str]:
     add_DRAPluginServicer_to_server(driver, server)
     server.add_insecure_port(f"unix:{path}")
     await server.start()
-    yield str(path)
-    await server.stop(0)
+    try:
+        yield str(path)
+    finally:
+        await server.stop(0)
 
 
 async def test_one_caller_goes_through_all_claims(tmp_path: Path) -> None:

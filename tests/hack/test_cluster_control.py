@@ -1,12 +1,30 @@
 """Requests to the first process of the box."""
 
+import os
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from hack.cluster import control
+from hack.cluster import control, launch
+from hack.cluster.box import Box
 from hack.cluster.errors import ClusterError
+from hack.cluster.folders import State
+from hack.cluster.processes import Process
+
+
+@contextmanager
+def serving(path: Path, handle: Callable[[control.Answer], control.Answer]) -> Iterator[None]:
+    """Take one request."""
+    with control.listen(path) as server:
+        thread = threading.Thread(target=control.serve, args=(server, handle))
+        thread.start()
+        try:
+            yield
+        finally:
+            thread.join()
 
 
 def ask(path: Path, **fields: object) -> control.Answer:
@@ -17,14 +35,8 @@ def ask(path: Path, **fields: object) -> control.Answer:
             raise ClusterError("no component x")
         return {"heard": asked}
 
-    server = control.listen(path)
-    with server:
-        thread = threading.Thread(target=control.serve, args=(server, handle))
-        thread.start()
-        try:
-            return control.request(path, **fields)
-        finally:
-            thread.join()
+    with serving(path, handle):
+        return control.request(path, **fields)
 
 
 def test_answer_comes_back(tmp_path: Path) -> None:
@@ -36,6 +48,24 @@ def test_errors_are_raised_at_the_caller(tmp_path: Path) -> None:
     """What the box refuses is an error of the caller, with the box's words."""
     with pytest.raises(ClusterError, match="no component x"):
         ask(tmp_path / "s", do="fail")
+
+
+def test_a_busy_api_server_has_no_ready_nodes(tmp_path: Path) -> None:
+    """An API server that does not answer in time is asked again later, and ends no start."""
+
+    def handle(asked: control.Answer) -> control.Answer:
+        raise TimeoutError(asked["path"])
+
+    me = Process.of(os.getpid())
+    with serving(tmp_path / "control.sock", handle):
+        assert launch.ready_nodes(Box(State("x", tmp_path), me, me)) == set()
+
+
+def test_a_cluster_that_is_ending_is_an_error_in_one_line(tmp_path: Path) -> None:
+    """The files of a cluster go before its processes have all been looked at."""
+    me = Process.of(os.getpid())
+    with pytest.raises(ClusterError, match="cluster x is just being ended by another process"):
+        _ = Box(State("x", tmp_path), me, me).plan
 
 
 def test_only_root_may_write(tmp_path: Path) -> None:

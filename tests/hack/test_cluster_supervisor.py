@@ -84,9 +84,11 @@ def test_missing_program_fails_alone(make: Make, tmp_path: Path) -> None:
 def test_crashed_component_comes_back(make: Make, tmp_path: Path) -> None:
     """A component that dies after it was ready is started again and counted."""
     supervisor = make(server(tmp_path, "a"))
-    pid = until(supervisor, a="ready")["a"]["pid"]
-    os.kill(int(str(pid)), signal.SIGKILL)
-    until(supervisor, a="waiting")
+    pid = int(str(until(supervisor, a="ready")["a"]["pid"]))
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    supervisor.reap()
+    assert [row["state"] for row in supervisor.rows()] == ["waiting"]
     after = until(supervisor, a="ready")["a"]
     assert after["restarts"] == 1
     assert after["pid"] != pid

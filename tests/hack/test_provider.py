@@ -13,7 +13,7 @@ STAND_IN = """#!/bin/sh
 echo "$(basename "$0") $*" >>"$STAND_IN_LOG"
 case "$(basename "$0") $*" in
   "kubectl config current-context") echo my-context ;;
-  "kind get clusters") echo "$STAND_IN_KIND" ;;
+  "kind get clusters") echo "$STAND_IN_KIND"; seq ${STAND_IN_MORE:-0} ;;
   "docker image inspect"*) echo sha256:feed ;;
   "python3 -m hack.image"*) echo /somewhere/image-0123/drasim.tar ;;
   "python3 -m hack.tour"*) echo "toured with $KUBECTL and $IMAGE" ;;
@@ -108,6 +108,12 @@ def test_kind_uses_the_cluster_that_is_there(machine: Machine) -> None:
     machine.provide("kind", KIND_CLUSTER="mine", STAND_IN_KIND="other\nmine")
     assert machine.asked[1] == "kind export kubeconfig --name mine"
     assert not any("create cluster" in line for line in machine.asked)
+
+
+def test_kind_with_many_clusters(machine: Machine) -> None:
+    """A cluster is found also when kind has not yet printed all of them."""
+    machine.provide("kind", KIND_CLUSTER="mine", STAND_IN_KIND="mine", STAND_IN_MORE="200000")
+    assert machine.asked[1] == "kind export kubeconfig --name mine"
 
 
 def test_a_missing_tool_is_named(machine: Machine) -> None:

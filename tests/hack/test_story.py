@@ -15,7 +15,19 @@ from drasim.faults.manifests import parse_manifests
 from hack.tour import chart
 from hack.tour.clients import Clients, Failed, Object
 from hack.tour.devices import Key
-from hack.tour.health import device_of, fault, free, health, hits, runs, taints, told, unschedulable
+from hack.tour.health import (
+    device_of,
+    fault,
+    free,
+    health,
+    hits,
+    runs,
+    seconds,
+    taints,
+    told,
+    told_to_end,
+    unschedulable,
+)
 from hack.tour.runner import run
 from hack.tour.settings import Settings
 from hack.tour.steps import Tour
@@ -136,6 +148,15 @@ def test_a_watch_that_ends_says_so() -> None:
         watch.first("b", lambda change: change.name == "b")
 
 
+def test_a_watch_whose_client_is_ended_has_ended() -> None:
+    """The last line may be half of one."""
+    watch = Watch("pods")
+    watch.read([BEGUN, event("ADDED", "a"), event("ADDED", "b")[:20]])
+    assert watch.first("a", lambda change: change.there).name == "a"
+    with pytest.raises(Failed, match="the watch ended before that"):
+        watch.first("b", lambda change: change.name == "b")
+
+
 def test_a_watch_in_vain_says_what_came_last() -> None:
     """The error has the last change that was seen."""
     watch = Watch("pods")
@@ -177,6 +198,38 @@ exec sleep 60"""
     pids = (tmp_path / "pids").read_text().split()
     assert len(pids) == 2
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_a_watch_that_is_refused_says_why(tmp_path: Path) -> None:
+    """What kubectl complains about is in the error."""
+    clients = kubectl(tmp_path, "echo no such path >&2; exit 1").clients
+    with (
+        pytest.raises(Failed, match="expected a watch of /x; it did not begin; kubectl says: no such path"),
+        watching(clients, {"x": "/x"}),
+    ):
+        pass
+
+
+def test_when_a_pod_was_told_to_end() -> None:
+    """Its deletion is dated to the end of the time that it has left."""
+    meta = {"name": "p", "deletionTimestamp": "2026-01-01T00:00:31Z", "deletionGracePeriodSeconds": 30}
+    assert told_to_end({"metadata": meta}) == seconds("2026-01-01T00:00:01Z")
+
+
+def test_files_that_go_while_they_are_listed(tmp_path: Path) -> None:
+    """A listing that breaks off, since a claim's file has just gone, is made again; one may be empty."""
+    volumes = [{"name": name, "hostPath": {"path": f"/{name}"}} for name in ("cdi", "plugins")]
+    sets = {"items": [{"spec": {"template": {"spec": {"volumes": volumes}}}}]}
+    made = {"items": [{"metadata": {"name": "d-1"}, "spec": {"nodeName": "node1"}}]}
+    script = f"""case "$*" in
+"get daemonsets"*) echo '{json.dumps(sets)}' ;;
+"get pods"*) echo '{json.dumps(made)}' ;;
+*"find /cdi /plugins"*) cat {tmp_path}/files || {{ echo /cdi/a.json >{tmp_path}/files; exit 1; }} ;;
+esac"""
+    settings = kubectl(tmp_path, script)
+    assert chart.files(settings) == ["node1:/cdi/a.json"]
+    (tmp_path / "files").write_text("")
+    assert chart.files(settings) == []
 
 
 def answers(taints: str, resources: str) -> str:

@@ -146,6 +146,16 @@ def test_a_tour_that_fails(tmp_path: Path) -> None:
     assert not any("lacks it" in line for line in lines)
 
 
+def test_a_failure_is_shown_as_it_is(tmp_path: Path) -> None:
+    """What kubectl says may have brackets, which mean nothing to whoever prints it."""
+
+    def refused() -> None:
+        raise Failed("no [red] in [/apis/x]")
+
+    _, lines = toured(settings(tmp_path), Step("one", refused))
+    assert "   failed: no [red] in [/apis/x]" in lines
+
+
 def test_a_tour_that_fails_without_an_api_server(tmp_path: Path) -> None:
     """When there are no events to be had, the report says that instead."""
     code, lines = toured(settings(tmp_path, "echo refused >&2; exit 1"), Step("one", fail))
