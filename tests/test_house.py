@@ -18,7 +18,10 @@ MAX_LINES, MAX_ARGUMENTS, MAX_NESTING, MAX_FILE, MAX_MEDIAN = 40, 6, 3, 400, 10
 BAD_MODULES = {"utils", "helpers", "common", "manager", "handler", "base"}
 ALLOWED = {  # where a name of ruff's banned-api list may stand all the same
     "time.sleep": ("hack/", "tests/cluster/"),
-    "os.environ": ("hack/", "tests/", "driver/drasim/cli", "driver/drasim/__main__.py"),
+    "os.environ": (
+        *("hack/", "tests/", "driver/drasim/cli", "driver/drasim/__main__.py"),
+        "plugin-api/dra_plugin/kube/login.py",  # a child inherits it
+    ),
     "os.getenv": ("hack/", "tests/", "driver/drasim/cli", "driver/drasim/__main__.py"),
     "sys.exit": ("hack/", "tests/", "driver/drasim/__main__.py", "plugin-api/dra_plugin/testing/__main__.py"),
 }

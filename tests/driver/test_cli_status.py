@@ -252,6 +252,15 @@ async def test_the_table_is_printed_with_its_notes(capsys: pytest.CaptureFixture
     assert last == "1 of 2 devices shown: those with problems or in use (all of them: --all)."
 
 
+async def test_a_server_that_does_not_answer_is_asked_once() -> None:
+    """Who shows it once does not go on to the next question, to wait as long again."""
+    cluster = FakeCluster()
+    cluster.faults.fail("discover", code=0, times=9)
+    with pytest.raises(Retryable):
+        await read(cluster, WANTED)
+    assert {each.verb for each in cluster.faults.requests} == {"discover"}
+
+
 async def test_devices_that_may_not_be_read_are_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     """What can be said is said, and the exit code is not that of "no device has a problem"."""
     cluster = FakeCluster()

@@ -1,5 +1,7 @@
 """__main__ and the flags of `drasim node`."""
 
+import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -136,3 +138,38 @@ def test_help_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
     """Asking for help exits with 0."""
     assert execute(["node", "--help"], {}) == 0
     assert "Usage: drasim node" in capsys.readouterr().out
+
+
+def drasim(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own, in which what is left to the garbage collector is told."""
+    strictly = (sys.executable, "-X", "dev", "-W", "error", "-m", "drasim")
+    return subprocess.run([*strictly, *arguments], capture_output=True, text=True, check=False)
+
+
+def said(text: str) -> list[str]:
+    """Return the lines, without asyncio's own about steps that took long."""
+    return [line for line in text.splitlines() if not line.startswith("Executing <")]
+
+
+@pytest.mark.parametrize("command", ["status --output json", "fault list --output json"])
+def test_a_server_that_never_answers(tmp_path: Path, command: str) -> None:
+    """Who waits is told for whom, then what can be done; nothing of it stands where the output does."""
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        url = f"http://127.0.0.1:{deaf.getsockname()[1]}"
+        there = {"name": "a", "cluster": {"server": url}}, {"name": "a", "context": {"cluster": "a"}}
+        kubeconfig = {"clusters": there[:1], "contexts": there[1:], "current-context": "a"}
+        (tmp_path / "kubeconfig").write_text(json.dumps({"apiVersion": "v1", "kind": "Config", **kubeconfig}))
+        known = ["--kubeconfig", str(tmp_path / "kubeconfig"), "--set", "nodeName=a"]
+        done = drasim(*command.split(), *known, "--request-timeout", "5s")
+    waiting, error = said(done.stderr)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert waiting == f"drasim: waiting for {url} ..."
+    assert f"no answer from {url} in time; is that API server up" in error
+    assert "--request-timeout" in error
+
+
+def test_a_timeout_that_is_none() -> None:
+    """It is refused before anything is asked."""
+    done = drasim("status", "--request-timeout", "soon", "--kubeconfig", __file__)
+    assert done.returncode == 2
+    assert done.stderr.startswith('drasim: arguments: --request-timeout: "soon" is not allowed; allowed: 1ms to 24h')

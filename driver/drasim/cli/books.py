@@ -2,7 +2,6 @@
 
 import asyncio
 import enum
-import os
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -13,11 +12,11 @@ import msgspec
 
 from dra_plugin.cluster import Cluster
 from dra_plugin.errors import Conflict, Rejected, Retryable, SetupError
-from dra_plugin.kube import KubeCluster
 from dra_plugin.locks import FileLock
 from dra_plugin.resources import ObjectMeta
-from drasim.cli.node import credentials_for
+from drasim.cli.options import Common
 from drasim.cli.places import check_node, chosen_node, published_machine
+from drasim.cli.reach import opened
 from drasim.config import Config, ConfigError
 from drasim.faults import DEVICE_FAULT, DeviceFault, DeviceFaultSpec, DeviceFaultStatus, Site
 from drasim.faults.manifests import read_manifests, write_manifests
@@ -80,16 +79,16 @@ def recorded(name: str, spec: DeviceFaultSpec, **labels: str) -> DeviceFault:
 
 
 @asynccontextmanager
-async def opened_book(config: Config, file: Path | None, patience: float = _PATIENCE) -> AsyncIterator[Book]:
-    """Give the book in ``file``, else that of the cluster which the configuration leads to. Raises ConfigError.
+async def opened_book(common: Common, patience: float = _PATIENCE) -> AsyncIterator[Book]:
+    """Give the book in the file that is named, else that of the cluster. Raises ConfigError.
 
     ``patience``: seconds for which a server that is away is asked again.
     """
-    if file is not None:
-        yield FileBook(file, config)
+    if common.file is not None:
+        yield FileBook(common.file, common.used)
         return
-    async with KubeCluster(credentials_for(config, os.environ)) as cluster:
-        yield ClusterBook(cluster, config, patience)
+    async with opened(common) as cluster:
+        yield ClusterBook(cluster, common.used, patience)
 
 
 class ClusterBook:

@@ -169,7 +169,7 @@ def _named() -> Iterator[None]:
 
 async def _inject(spec: DeviceFaultSpec, name: str, common: Common) -> tuple[DeviceFault, Put]:
     """Check the fault against the machine, let it stand; return it and what became of it."""
-    async with opened_book(common.used, common.file) as book:
+    async with opened_book(common) as book:
         spec = msgspec.structs.replace(spec, node=await book.node(spec.node))
         with _named():
             _check(spec, await book.machine(spec.node))
@@ -179,7 +179,7 @@ async def _inject(spec: DeviceFaultSpec, name: str, common: Common) -> tuple[Dev
 
 async def _faults(node: str, common: Common) -> list[DeviceFault]:
     """Return the faults of that Node, or of all; a Node that nobody knows is an error."""
-    async with opened_book(common.used, common.file) as book:
+    async with opened_book(common) as book:
         found = [fault for fault in await book.faults() if node in ("", fault.spec.node)]
         if node and not found:
             await book.check_node(node)
@@ -188,7 +188,7 @@ async def _faults(node: str, common: Common) -> list[DeviceFault]:
 
 async def _clear(meant: Meant, common: Common) -> Cleared:
     """Repair what is meant; a device or Node that nobody knows is an error."""
-    async with opened_book(common.used, common.file) as book:
+    async with opened_book(common) as book:
         node = await book.node(meant.node) if meant.device else meant.node
         faults = await book.faults()
         found = [fault for fault in faults if _is_meant(fault, node, meant)]

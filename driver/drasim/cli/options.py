@@ -12,7 +12,8 @@ import typer
 
 from drasim.cli.config import ConfigFile, Settings, flags_of
 from drasim.cli.node import environment
-from drasim.config import Config, load
+from drasim.config import Config, ConfigError, load
+from drasim.config.strict import Seconds
 
 __all__ = ["Api", "Common", "Node", "Nodes", "expanded"]
 
@@ -33,8 +34,20 @@ class Api(msgspec.Struct, frozen=True, kw_only=True):
         Path | None,
         typer.Option(metavar="FILE", help="How to reach the API server. Default: $KUBECONFIG, else ~/.kube/config."),
     ] = None
+    request_timeout: Annotated[
+        str, typer.Option(metavar="TIME", help="How long the API server may take for an answer, such as 2m.")
+    ] = "15s"
     config: ConfigFile = None
     settings: Settings = None
+
+    @property
+    def timeout(self) -> float:
+        """Seconds until an answer has to be there. Raises ConfigError."""
+        try:
+            return Seconds.parse(self.request_timeout)
+        except ValueError:
+            problem = f'"{self.request_timeout}" is not allowed; allowed: 1ms to 24h, such as 30s, 500ms, 2m'
+            raise ConfigError("arguments", "--request-timeout", problem) from None
 
     @property
     def used(self) -> Config:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 from typing import Annotated
 
 import msgspec
@@ -13,15 +12,15 @@ from dra_plugin.claims import RESOURCE_CLAIM, ClaimRef, ResourceClaim
 from dra_plugin.cluster import Cluster
 from dra_plugin.errors import ClaimError, ClusterError
 from dra_plugin.files import read_boot_id
-from dra_plugin.kube import KubeCluster
 from dra_plugin.latest import Latest
-from drasim.cli.node import credentials_for
 from drasim.cli.options import Api, expanded
 from drasim.cli.output import Output
+from drasim.cli.reach import opened
 from drasim.config import Config, for_node
 from drasim.driver import driver_name, inventory_of, stores_for
 from drasim.hardware import Kind
-from drasim.hardware.simulated import SimulatedHardware, load_profile, machine_of, opened
+from drasim.hardware.simulated import SimulatedHardware, load_profile, machine_of
+from drasim.hardware.simulated import opened as opened_machine
 from drasim.preparer import Preparer
 
 __all__ = ["Found", "held_by", "release"]
@@ -63,8 +62,7 @@ def release(
 
     Does what Unprepare would do, and may be run beside a running driver.
     """
-    used = for_node(api.used)
-    found = asyncio.run(_release(used, uid, force=force, dry_run=dry_run))
+    found = asyncio.run(_release(api, uid, force=force, dry_run=dry_run))
     _report(uid, found, released=not dry_run, output=output)
 
 
@@ -77,14 +75,15 @@ async def held_by(driver: str, config: Config) -> Held:
         return stores.checkpoint.load(unchanged)
 
 
-async def _release(config: Config, uid: str, *, force: bool, dry_run: bool) -> tuple[Found, ...]:
+async def _release(api: Api, uid: str, *, force: bool, dry_run: bool) -> tuple[Found, ...]:
+    config = for_node(api.used)
     found = tuple([each for kind in KINDS if (each := await _find(kind, config, uid))])
     if not found:
         raise ClaimError(f"no record of claim {uid} in {config.paths.plugins_folder}")
     if dry_run:
         return found
     if not force:
-        await _check_gone(config, uid, found)
+        await _check_gone(api, uid, found)
     for each in found:
         await _unprepare(config, each, ClaimRef(each.namespace, each.name, uid))
     return found
@@ -109,10 +108,10 @@ async def _find(kind: Kind, config: Config, uid: str) -> Found | None:
     )
 
 
-async def _check_gone(config: Config, uid: str, found: tuple[Found, ...]) -> None:
+async def _check_gone(api: Api, uid: str, found: tuple[Found, ...]) -> None:
     """Raise ClaimError unless the API server says that the claim object is gone."""
     try:
-        async with KubeCluster(credentials_for(config, os.environ)) as cluster:
+        async with opened(api) as cluster:
             claims = await _candidates(cluster, next((each for each in found if each.name), None))
     except ClusterError as error:
         raise ClaimError(f"nobody can tell whether claim {uid} still exists ({error}); --force releases it") from error
@@ -133,7 +132,7 @@ async def _candidates(cluster: Cluster, named: Found | None) -> tuple[ResourceCl
 async def _unprepare(config: Config, found: Found, ref: ClaimRef) -> None:
     machine = machine_of(load_profile(config.simulation.profile), config.node_name)
     boot_id = read_boot_id(config.paths.boot_id_file)
-    async with opened(machine, config.paths.state_folder, config.paths.boot_id_file) as simulated:
+    async with opened_machine(machine, config.paths.state_folder, config.paths.boot_id_file) as simulated:
         hardware = SimulatedHardware(simulated, found.kind, float(config.periods.look))
         inventory = inventory_of(config.node_name, found.kind, simulated.present(found.kind))
         preparer = Preparer(found.driver, hardware, Latest(inventory), stores_for(found.driver, config), boot_id)

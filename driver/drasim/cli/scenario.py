@@ -108,7 +108,7 @@ async def _run(
     stop = asyncio.Event()
     for signum in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(signum, stop.set)
-    async with opened_book(common.used, common.file, _PATIENCE) as book:
+    async with opened_book(common, _PATIENCE) as book:
         events = await _events(scenario, file, book, options.node)
         if options.dry_run:
             for event in events:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,11 +14,10 @@ from dra_plugin.cdi import CdiFolder
 from dra_plugin.cluster import Cluster, Selector
 from dra_plugin.errors import ClaimError, SetupError
 from dra_plugin.files import is_listening
-from dra_plugin.kube import KubeCluster
 from dra_plugin.resources import RESOURCE_SLICE, ResourceSlice
-from drasim.cli.node import credentials_for
 from drasim.cli.options import Api, expanded
 from drasim.cli.output import Output
+from drasim.cli.reach import opened
 from drasim.cli.release import KINDS, held_by
 from drasim.config import Config, for_node
 from drasim.driver import driver_name
@@ -49,10 +47,7 @@ def uninstall(
 
     The files are those on this node: sockets, CDI specs, records, the simulated machine's state.
     """
-    used = api.used
-    if not everywhere:
-        for_node(used)
-    removed = asyncio.run(_uninstall(used, everywhere=everywhere, force=force, dry_run=dry_run))
+    removed = asyncio.run(_uninstall(api, everywhere=everywhere, force=force, dry_run=dry_run))
     if output is Output.JSON:
         typer.echo(json.dumps({"removed": not dry_run, **msgspec.to_builtins(removed)}))
         return
@@ -60,14 +55,15 @@ def uninstall(
         typer.echo(f"{'would remove' if dry_run else 'removed'} {what}")
 
 
-async def _uninstall(config: Config, *, everywhere: bool, force: bool, dry_run: bool) -> Removed:
+async def _uninstall(api: Api, *, everywhere: bool, force: bool, dry_run: bool) -> Removed:
+    config = api.used if everywhere else for_node(api.used)
     drivers = [driver_name(kind, config) for kind in KINDS]
     if not force:
         for driver in drivers:
             await _check_unused(driver, config)
     node = {} if everywhere else {"spec.nodeName": config.node_name}
     selectors = [Selector(fields={"spec.driver": driver, **node}) for driver in drivers]
-    async with KubeCluster(credentials_for(config, os.environ)) as cluster:
+    async with opened(api) as cluster:
         slices = [name for each in selectors for name in await _remove_slices(cluster, each, dry_run=dry_run)]
     files = [path for driver in drivers for path in _remove_files(driver, config, dry_run=dry_run)]
     files += _remove_state(config.paths.state_folder, dry_run=dry_run)

@@ -1,6 +1,7 @@
 """A failed Unprepare keeps a Pod in Terminating, silently: an Event says so."""
 
 from collections.abc import Mapping
+from contextlib import aclosing
 
 from dra_plugin.events import Events
 from dra_plugin.latest import Latest, follow
@@ -31,11 +32,11 @@ class Notices:
     async def run(self) -> None:
         """Send an Event for each failure that is new or has another reason than before, until cancelled."""
         told: Mapping[str, ClaimFailed] = {}
-        async for (failures,) in follow(self.failures):
-            for uid, failure in failures.items():
-                if told.get(uid) != failure:
+        async with aclosing(follow(self.failures)) as turns:
+            async for (failures,) in turns:
+                for failure in [each for uid, each in failures.items() if told.get(uid) != each]:
                     await self._tell(failure)
-            told = failures
+                told = failures
 
     def _settled(self, uid: str) -> None:
         if uid in self.failures.value:

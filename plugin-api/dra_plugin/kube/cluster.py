@@ -14,7 +14,7 @@ from dra_plugin.errors import Conflict, Rejected, Retryable
 from dra_plugin.kube.credentials import Credentials
 from dra_plugin.kube.lines import change_of, lines
 from dra_plugin.kube.paths import collection_path, group_path, object_path, query
-from dra_plugin.kube.transport import NoSuchObject, Request, Retried, Transport
+from dra_plugin.kube.transport import NoSuchObject, Request, Retried, Slow, Transport
 from dra_plugin.resources import Kind, ObjectMeta, decode, encode
 
 __all__ = ["KubeCluster"]
@@ -42,8 +42,8 @@ class _Names(msgspec.Struct):
     resources: tuple[_Name, ...] | None = None
 
 
-def _unheard(_verb: str, _seconds: float) -> None:
-    """Ignore a retry."""
+def _unheard(*_what: object) -> None:
+    """Ignore what is told."""
 
 
 class KubeCluster:
@@ -57,16 +57,20 @@ class KubeCluster:
         self,
         credentials: Credentials,
         *,
+        timeout: float = 30.0,
         patience: float = 30.0,
         watch_seconds: tuple[float, float] = (300.0, 600.0),
         retried: Retried = _unheard,
+        slow: Slow = _unheard,
     ) -> None:
         """Prepare; nothing is read or sent.
 
-        ``patience``: seconds that a request waits in total because the server asked for it. ``watch_seconds``: a watch
-        lasts a random time between these. ``retried`` is told of each retry: verb and seconds waited.
+        ``timeout``: seconds until an answer has to be there. ``patience``: seconds that a request waits in total
+        because the server asked for it. ``watch_seconds``: a watch lasts a random time between these. ``retried`` is
+        told of each retry: verb and seconds waited. ``slow`` is told of each request that has no answer after 4
+        seconds: the server's URL, empty while credentials are made.
         """
-        self._transport = Transport(credentials, patience=patience, retried=retried)
+        self._transport = Transport(credentials, patience=patience, timeout=timeout, retried=retried, slow=slow)
         self._watch_seconds = watch_seconds
         self._served: dict[str, tuple[float, frozenset[str]]] = {}
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -103,40 +103,58 @@ class _Kubeconfig:
 
     def __init__(self, path: Path, context: str | None) -> None:
         self._path, self._context = path, context
+        self._endpoint: Endpoint | None = None
 
     async def endpoint(self) -> Endpoint:
-        with _folder() as folder:
-            loaded = await self._load(folder)
-            try:
-                tls = _tls_of(loaded)
-            except OSError as error:  # ssl.SSLError is one
-                raise SetupError(f"kubeconfig {self._path}: certificates: {error}") from error
-        return Endpoint(loaded.host.rstrip("/"), tls, loaded.tls_server_name, loaded.proxy)
+        return self._endpoint or (await self._read())[0]
 
     async def authorization(self) -> str | None:
-        with _folder() as folder:
-            token: str | None = (await self._load(folder)).api_key.get("BearerToken")
+        self._endpoint, token = await self._read()  # both at once: a plugin may ask the user each time
         return token
+
+    async def _read(self) -> tuple[Endpoint, str | None]:
+        from kubernetes.aio.config import kube_config  # noqa: F401 - takes long, and no key is on the disk yet
+
+        with _folder() as folder:
+            loaded = await self._load(folder)
+            return self._endpoint_of(loaded), loaded.api_key.get("BearerToken")
+
+    def _endpoint_of(self, loaded: SimpleNamespace) -> Endpoint:
+        try:
+            tls = _tls_of(loaded)
+        except OSError as error:  # ssl.SSLError is one
+            raise SetupError(f"kubeconfig {self._path}: certificates: {error}") from error
+        return Endpoint(loaded.host.rstrip("/"), tls, loaded.tls_server_name, loaded.proxy)
 
     async def _load(self, folder: str) -> SimpleNamespace:
         """Let the ``kubernetes`` package read the file; it stores certificates as files in ``folder``."""
         from kubernetes.aio.config import ConfigException, kube_config
 
+        reading: Any = kube_config  # ships no types
         found = SimpleNamespace(host="", api_key={}, ssl_ca_cert=None, cert_file=None, key_file=None, verify_ssl=True)
         found.tls_server_name = found.proxy = None
         try:
-            await kube_config.load_kube_config(  # type: ignore[no-untyped-call]  # ships no types
-                str(self._path), self._context, found, persist_config=False, temp_file_path=folder
-            )
-        except (ConfigException, OSError) as error:
+            merged = reading.KubeConfigMerger(str(self._path)).config
+            loader = reading.KubeConfigLoader(merged, self._context, config_base_path=None, temp_file_path=folder)
+            await _log_in(loader._user)  # noqa: SLF001 - else the package runs plugins in its own way
+            await loader.load_and_set(found)
+        except (ConfigException, OSError, SetupError) as error:
             raise SetupError(f"kubeconfig {self._path}: {error}") from error
         except Exception as error:
             raise SetupError(f"kubeconfig {self._path}: it is no kubeconfig ({type(error).__name__})") from error
         finally:
-            kube_config._temp_files.clear()  # noqa: SLF001 - else the next load gets files that are gone
+            reading._temp_files.clear()  # noqa: SLF001 - else the next load gets files that are gone
         if not found.host:
             raise SetupError(f"kubeconfig {self._path}: the context's cluster has no server")
         return found
+
+
+async def _log_in(user: Any) -> None:  # noqa: ANN401 - a node of the package's own tree, or None
+    """Put what the user's credential plugin prints in its place."""
+    if user and "exec" in user:
+        from dra_plugin.kube.login import login
+
+        user.value.update(await login(user.value.pop("exec")))
 
 
 def _folder() -> AbstractContextManager[str]:

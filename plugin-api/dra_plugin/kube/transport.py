@@ -6,7 +6,7 @@ The door of aiohttp, which is imported with the first request. Everything it rai
 import asyncio
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from http import HTTPStatus
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -23,19 +23,22 @@ from dra_plugin.kube.gate import Gate
 if TYPE_CHECKING:
     from aiohttp import AddrInfoType, ClientResponse, ClientSession
 
-__all__ = ["NoSuchObject", "Request", "Retried", "Transport"]
+__all__ = ["NoSuchObject", "Request", "Retried", "Slow", "Transport"]
 
 Retried = Callable[[str, float], None]
 """Told of each retry: the verb, and the seconds waited before it."""
+Slow = Callable[[str], None]
+"""Told of each request that is not answered for some seconds: the server's URL; empty before credentials are known."""
 
 _CONNECTIONS = 32
 _KEEP_ALIVE = 75.0  # seconds; the API server closes idle connections after 90
 _CONNECT_TIMEOUT = 5.0
-_REQUEST_TIMEOUT = 30.0
+_SLOW = 4.0  # seconds; whoever waits longer wants to know what for
 _SILENCE = 150.0  # seconds without a byte after which a watch is taken for dead; bookmarks come every minute
 _KEEP_ALIVES = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}  # not every system has all of them
 """A host or a router that vanished without a word is noticed after 35 s of silence, and a watch only listens."""
-_FAREWELL = 1.0  # seconds in which a connection that was given up has to be closed
+_FAREWELL = 1.0  # seconds in which all connections have to be closed
+_INSTANT = 0.001
 _LEAST_WAIT = 0.1  # seconds, where a server says "at once": no hot loop, and our patience ends
 _WAIT_AND_REPEAT = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 
@@ -67,11 +70,13 @@ class _Answer(msgspec.Struct, frozen=True):
 class Transport:
     """Sends requests. Entering does no I/O; leaving closes all connections."""
 
-    def __init__(self, credentials: Credentials, *, patience: float, retried: Retried) -> None:
-        """Wait at most ``patience`` seconds in total for what the server asks to be retried."""
+    def __init__(
+        self, credentials: Credentials, *, patience: float, timeout: float, retried: Retried, slow: Slow
+    ) -> None:
+        """Wait at most ``timeout`` seconds for an answer, ``patience`` in total for what the server asks to repeat."""
         self._credentials = credentials
-        self._patience = patience
-        self._retried = retried
+        self._patience, self._timeout = patience, timeout
+        self._retried, self._slow = retried, slow
         self._session: ClientSession | None = None
         self._endpoint = Endpoint("")
         self._headers: dict[str, str] = {}
@@ -88,9 +93,13 @@ class Transport:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._closed = True
-        if self._session is not None:
-            await self._session.close()
-        await self._hang_up()
+        self._hang_up()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_FAREWELL):
+                if self._session is not None:
+                    await self._session.close()
+                while self._hang_up():  # noqa: ASYNC110 - the loop closes them, and tells nobody
+                    await asyncio.sleep(_INSTANT)
 
     async def send(self, request: Request) -> bytes:
         """Return the body of the answer; raises a ClusterError (NoSuchObject for a 404 that means that)."""
@@ -110,12 +119,21 @@ class Transport:
 
         try:
             await self._answered(request, once)
-            yield _chunks(opened[0], request)
+            async with aclosing(_chunks(opened[0], request)) as chunks:
+                yield chunks
         finally:
             for response in opened:
                 response.close()
 
     async def _answered(self, request: Request, once: Callable[[Request], Awaitable[_Answer]]) -> _Answer:
+        """Return the answer; say so when that takes long."""
+        told = asyncio.get_running_loop().call_later(_SLOW, lambda: self._slow(self._endpoint.url))
+        try:
+            return await self._repeated(request, once)
+        finally:
+            told.cancel()
+
+    async def _repeated(self, request: Request, once: Callable[[Request], Awaitable[_Answer]]) -> _Answer:
         """Repeat as often as the server asks for, within our patience; a 401 once, with a token read afresh."""
         deadline = _now() + self._patience
         refreshed = False
@@ -162,6 +180,8 @@ class Transport:
             raise Retryable(f"credentials that worked before: {error}") from error  # a login service may be away
         if self._session is None:
             self._endpoint = await self._credentials.endpoint()
+            if self._closed:
+                raise Retryable("the client is closed")
             self._session = _open(self._endpoint, self._socket)
         self._headers = {} if header is None else {"Authorization": header}
         self._reread_at = _now() + self._credentials.lifetime
@@ -171,18 +191,20 @@ class Transport:
         self._sockets.add(made)
         return made
 
-    async def _hang_up(self) -> None:
-        """Close what the session has given up already: a watch that ended, a call that was cut off.
+    def _hang_up(self) -> bool:
+        """End all connections in both directions; return whether some are still to be closed by the loop.
 
-        The session does not know these any more, and TLS would wait half a minute for the server's goodbye.
+        The session does not know those that it has given up, a watch that ended or a call that was cut off: TLS would
+        wait half a minute for the server's goodbye. Those that it knows could wait for ever until all is sent.
         """
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_FAREWELL):
-                for each in tuple(self._sockets):
-                    await _end(each)
+        left = [each for each in self._sockets if each.fileno() >= 0]
+        for each in left:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        return bool(left)
 
     async def _once(self, request: Request) -> _Answer:
-        return await _read(await self._respond(request, total=_REQUEST_TIMEOUT), request)
+        return await _read(await self._respond(request, total=self._timeout), request)
 
     async def _respond(self, request: Request, total: float | None) -> "ClientResponse":
         """Send, and return as soon as the head of the answer is there."""
@@ -205,7 +227,7 @@ class Transport:
                 allow_redirects=False,
             )
         except (ClientError, TimeoutError, OSError, ValueError) as error:
-            raise _broken(request, error) from error
+            raise _broken(request, error, self._endpoint.url) from error
 
 
 def _open(endpoint: Endpoint, new_socket: "Callable[[AddrInfoType], socket.socket]") -> "ClientSession":
@@ -234,14 +256,6 @@ def _socket(address: "AddrInfoType") -> socket.socket:
     return made
 
 
-async def _end(connection: socket.socket) -> None:
-    """End a connection in both directions, and let the loop close it."""
-    with suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
-    while connection.fileno() >= 0:  # noqa: ASYNC110 - the loop closes it, and tells nobody
-        await asyncio.sleep(0)
-
-
 async def _read(response: "ClientResponse", request: Request) -> _Answer:
     """Read the whole answer; the connection goes back to the pool."""
     from aiohttp import ClientError
@@ -250,7 +264,7 @@ async def _read(response: "ClientResponse", request: Request) -> _Answer:
         async with response:
             return _Answer(response.status, await response.read(), response.headers.get("Retry-After"))
     except (ClientError, TimeoutError, OSError) as error:
-        raise _broken(request, error) from error
+        raise _broken(request, error, str(response.url.origin())) from error
 
 
 async def _chunks(response: "ClientResponse", request: Request) -> AsyncGenerator[bytes, None]:
@@ -262,11 +276,17 @@ async def _chunks(response: "ClientResponse", request: Request) -> AsyncGenerato
     except TimeoutError:
         return  # silence: whoever watches starts again from where they are
     except (ClientError, OSError) as error:
-        raise _broken(request, error) from error
+        raise _broken(request, error, str(response.url.origin())) from error
 
 
-def _broken(request: Request, error: BaseException) -> Retryable:
-    return Retryable(f"{request}: {type(error).__name__}: {error}".removesuffix(": "))  # a timeout has no text
+def _broken(request: Request, error: BaseException, server: str) -> Retryable:
+    from aiohttp import ConnectionTimeoutError
+
+    if isinstance(error, ConnectionTimeoutError):
+        return Retryable(f"{request}: no connection to {server} within {_CONNECT_TIMEOUT:g} s")
+    if isinstance(error, TimeoutError):
+        return Retryable(f"{request}: no answer from {server} in time")
+    return Retryable(f"{request}: {type(error).__name__}: {error}".removesuffix(": "))  # some have no text
 
 
 def _error(request: Request, status: Status, retry_after: float | None) -> ClusterError:

@@ -229,7 +229,7 @@ class FakeKubelet:
                 await stub.NotifyRegistrationStatus(
                     registration_pb.RegistrationStatus(plugin_registered=True), timeout=5
                 )
-            except grpc.aio.AioRpcError:
+            except BaseException:
                 await plugin.channel.close()
                 raise
         self.plugins.set((*self.plugins.value, plugin))
@@ -246,8 +246,12 @@ class FakeKubelet:
 
     async def _dial(self, socket: Path, inode: int, info: registration_pb.PluginInfo, api: str) -> RegisteredPlugin:
         channel = grpc.aio.insecure_channel(f"unix:{info.endpoint}", options=(_ALONE,))
-        async with asyncio.timeout(_DIAL):
-            await channel.channel_ready()
+        try:
+            async with asyncio.timeout(_DIAL):
+                await channel.channel_ready()
+        except BaseException:
+            await channel.close()
+            raise
         self._order += 1
         return RegisteredPlugin(socket, inode, info, api, channel, self._order)
 

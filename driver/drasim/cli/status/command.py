@@ -2,7 +2,6 @@
 
 import asyncio
 import enum
-import os
 import shutil
 import sys
 import textwrap
@@ -15,10 +14,9 @@ import msgspec
 import typer
 
 from dra_plugin.cluster import Cluster
-from dra_plugin.kube import KubeCluster
 from dra_plugin.latest import follow
-from drasim.cli.node import credentials_for
 from drasim.cli.options import Api, Nodes, expanded
+from drasim.cli.reach import opened
 from drasim.cli.status.notes import UNREAD, notes, summary
 from drasim.cli.status.objects import Snapshot
 from drasim.cli.status.reading import SLICES, Current, Wanted, current, read
@@ -79,10 +77,9 @@ def status(
     is said. Of a device that is not published, DeviceFaults say what is wrong. The form "wide" folds nothing and names
     the rules. With --watch, JSON is one document a line.
     """
-    used = api.used
-    asked = _asked(used, node, everything=everything, form=output)
+    asked = _asked(api.used, node, everything=everything, form=output)
     with suppress(*([KeyboardInterrupt] if watch else [])):  # the way to end it
-        asyncio.run(_show(used, asked, watch=watch))
+        asyncio.run(_show(api, asked, watch=watch))
 
 
 def frame_of(snapshot: Snapshot, asked: Asked) -> Frame:
@@ -177,8 +174,8 @@ async def _show_known(now: Current, asked: Asked, printer: Printer) -> None:
         await asyncio.sleep(_CALM)
 
 
-async def _show(config: Config, asked: Asked, *, watch: bool) -> None:
+async def _show(api: Api, asked: Asked, *, watch: bool) -> None:
     redraws = watch and asked.form is not Form.JSON and sys.stdout.isatty()
     printer = Printer(asked.form, redraws=redraws, following=watch)
-    async with KubeCluster(credentials_for(config, os.environ)) as cluster:
+    async with opened(api) as cluster:
         await (show_on if watch else show_once)(cluster, asked, printer)

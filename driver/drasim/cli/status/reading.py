@@ -10,7 +10,7 @@ import msgspec
 from dra_plugin.capabilities import served
 from dra_plugin.claims import RESOURCE_CLAIM
 from dra_plugin.cluster import EVERYTHING, Cluster, HasMetadata, Selector
-from dra_plugin.errors import ClusterError, Rejected
+from dra_plugin.errors import ClusterError, Rejected, Retryable
 from dra_plugin.latest import Latest
 from dra_plugin.mirror import Mirror
 from dra_plugin.resources import (
@@ -63,11 +63,12 @@ class _Source(msgspec.Struct, frozen=True):
 
 async def read(cluster: Cluster, wanted: Wanted) -> Snapshot:
     """Return what the API server says now. Raises Retryable when it does not answer."""
-    sources, unread = await _sources(cluster, wanted)
     found: dict[str, tuple[Any, ...]] = {}
-    async with _bare(), asyncio.TaskGroup() as group:
-        for source in sources:
-            group.create_task(_list(cluster, source, found, unread))
+    async with _bare():
+        sources, unread = await _sources(cluster, wanted, waits=False)
+        async with asyncio.TaskGroup() as group:
+            for source in sources:
+                group.create_task(_list(cluster, source, found, unread))
     return await _with_members(cluster, _snapshot(found, unread), wanted)
 
 
@@ -117,7 +118,7 @@ def _by_cause(errors: Mapping[str, str]) -> list[str]:
 @asynccontextmanager
 async def current(cluster: Cluster, wanted: Wanted) -> AsyncIterator[Current]:
     """Keep reading while the body runs; an API server that goes away is said in the snapshot and waited for."""
-    sources, unread = await _sources(cluster, wanted)
+    sources, unread = await _sources(cluster, wanted, waits=True)
     now = Current(cluster, wanted, sources, unread)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(mirror.run(), name=title) for title, mirror in now.mirrors.items()]
@@ -128,8 +129,8 @@ async def current(cluster: Cluster, wanted: Wanted) -> AsyncIterator[Current]:
                 task.cancel()
 
 
-async def _sources(cluster: Cluster, wanted: Wanted) -> tuple[tuple[_Source, ...], list[str]]:
-    """Return what to read, and what is known to be missing."""
+async def _sources(cluster: Cluster, wanted: Wanted, *, waits: bool) -> tuple[tuple[_Source, ...], list[str]]:
+    """Return what to read, and what is known to be missing. Who ``waits`` for a server that is away assumes all."""
     node = {"spec.nodeName": wanted.node} if wanted.node else {}
     status, lease = (
         Selector(namespace=wanted.namespace or None, fields={"metadata.name": name})
@@ -145,8 +146,8 @@ async def _sources(cluster: Cluster, wanted: Wanted) -> tuple[tuple[_Source, ...
         _Source("Lease of the controller", LEASE, lease),
     ]
     async with asyncio.TaskGroup() as group:
-        asked = group.create_task(_served(cluster, DEVICE_TAINT_RULES))
-        faulty = group.create_task(_served(cluster, (DEVICE_FAULT,)))
+        asked = group.create_task(_served(cluster, DEVICE_TAINT_RULES, waits=waits))
+        faulty = group.create_task(_served(cluster, (DEVICE_FAULT,), waits=waits))
     if rules := asked.result():
         sources.append(_Source("DeviceTaintRules", rules))
     if faults := faulty.result():
@@ -154,11 +155,13 @@ async def _sources(cluster: Cluster, wanted: Wanted) -> tuple[tuple[_Source, ...
     return tuple(sources), [] if rules else [_NO_RULES]
 
 
-async def _served(cluster: Cluster, kinds: Sequence[Kind[T]]) -> Kind[T] | None:
+async def _served(cluster: Cluster, kinds: Sequence[Kind[T]], *, waits: bool) -> Kind[T] | None:
     """Return the version that is served; of a server that cannot be asked the newest: reading it will say what is."""
     try:
         return await served(cluster, kinds)
-    except ClusterError:
+    except ClusterError as error:
+        if isinstance(error, Retryable) and not waits:
+            raise
         return kinds[0]
 
 

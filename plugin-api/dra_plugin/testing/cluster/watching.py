@@ -1,7 +1,8 @@
 """Watches of the fake API server: history first, then what comes; bookmarks; ended or broken on order."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from math import inf
 from typing import Any, Literal
 
@@ -47,10 +48,9 @@ class Watching:
         matches = matcher(resource, selector)
         clock = _Clock(self._bookmarks, lasts)
         started, begun_at = self._generation.value, self._store.version.value
-        self.count += 1
-        try:
+        async with self._changes(clock) as changes:
             yield "BOOKMARK", None, since
-            async for version, generation in follow(self._store.version, self._generation, until=clock.next):
+            async for version, generation in changes:
                 if generation != started:
                     break
                 for event in self._events(resource, since, matches):
@@ -60,10 +60,18 @@ class Watching:
                     yield "BOOKMARK", None, since
                 if clock.is_over():
                     return
-        finally:
-            self.count -= 1
         if self._end is not None:
             raise self._end
+
+    @asynccontextmanager
+    async def _changes(self, clock: "_Clock") -> AsyncIterator[AsyncGenerator[tuple[int, int], None]]:
+        """Give what a watch follows, and count it meanwhile."""
+        self.count += 1
+        try:
+            async with aclosing(follow(self._store.version, self._generation, until=clock.next)) as changes:
+                yield changes
+        finally:
+            self.count -= 1
 
     def _events(self, resource: Resource, since: int, matches: Matcher) -> list[Event]:
         ours = [entry for entry in self._store.since(since) if entry.resource == resource.qualified]
